@@ -1,0 +1,1 @@
+"""The shipped checks: ``check_<topic>.py::check_<claim>``."""

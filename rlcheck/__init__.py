@@ -1,0 +1,3 @@
+"""Checks of LLM reinforcement-learning stacks, run by ``pytest --rlcheck``."""
+
+__version__ = "0.1.0"
