@@ -7,10 +7,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FLOORS = [
-    {"errors", "settings", "causes", "protocols", "rollouts", "episodes", "intervals", "thresholds", "measure"},
+    {"errors", "settings", "causes", "protocols", "rollouts", "episodes", "intervals", "thresholds", "measure"}
+    | {"blackbox", "masked"},
     {"logits", "mismatch", "corrections", "losses", "advantages", "exact", "simulation"},
-    {"engines", "trainers", "models", "readers", "tinyagent"},
-    {"faults", "diagnosis", "interop", "strategies"},
+    {"engines", "trainers", "models", "readers", "tinyagent", "strategies"},
+    {"faults", "diagnosis", "interop", "properties"},
     {"fixtures", "report", "tables"},
     {"plugin", "collection", "selftest", "checks"},
 ]
