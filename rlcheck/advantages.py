@@ -18,7 +18,7 @@ from rlcheck import registry
 from rlcheck.errors import RlcheckError
 
 EXCLUDED = frozenset({"infra", "in_flight"})
-FLAT = 1e-6  # a standard deviation below this share of the rewards' size is rounding, not signal
+FLAT = 1e-6  # a standard deviation below this share of the rewards' size is rounding
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,7 @@ class Groups:
     def centred(self) -> Tensor:
         """Reward minus the mean of the group; 0 for a group of equal rewards and for excluded attempts."""
         deviation = self.rewards - self.sums(self.rewards) / self.sizes.clamp(min=1)
-        noise = FLAT * self.rewards.abs().max() if len(self.rewards) else 0.0
-        flat = self.sums(deviation**2) <= self.sizes * noise**2
+        flat = self.sums(deviation**2) <= FLAT**2 * self.sums(self.rewards**2)
         return torch.where(self.valid & ~flat, deviation, 0.0)
 
     @property
@@ -111,7 +110,7 @@ def batch_mean(groups: Groups) -> Tensor:
 
 
 def batch_normalised(groups: Groups) -> Tensor:
-    """Reward minus the group's mean, over the standard deviation of that in the batch (REINFORCE++-baseline)."""
+    """Reward minus the group's mean, over the batch's deviation of that (REINFORCE++-baseline)."""
     centred = Groups(groups.centred, groups.valid, groups.index).whole()
     return _over(centred.centred, centred.deviation)
 

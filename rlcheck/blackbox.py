@@ -38,10 +38,20 @@ def reference_of(function: Callable[..., Any]) -> Callable[..., Any] | None:
 
 def accepted(function: Callable[..., Any], optional: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the optional keywords that the function's signature takes."""
+    try:
+        taken = _keywords(function)
+    except TypeError:  # an unhashable callable: looked at anew each time
+        taken = _keywords.__wrapped__(function)
+    return dict(optional) if taken is None else {name: optional[name] for name in optional if name in taken}
+
+
+@functools.lru_cache(maxsize=256)
+def _keywords(function: Callable[..., Any]) -> frozenset[str] | None:
+    """Names of the parameters; None when the function takes any keyword."""
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return dict(optional)
-    return {name: value for name, value in optional.items() if name in parameters}
+        return None
+    return frozenset(parameters)
 
 
 def weigh(
