@@ -6,9 +6,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+GROUND = {
+    *("errors", "settings", "causes", "protocols", "rollouts", "episodes", "intervals", "thresholds", "measure"),
+    *("numerics", "keys", "progress"),
+}
 FLOORS = [
-    {"errors", "settings", "causes", "protocols", "rollouts", "episodes", "intervals", "thresholds", "measure"},
-    {"logits", "mismatch", "corrections", "losses", "advantages", "exact", "simulation"},
+    GROUND,
+    {"logits", "forward", "scoring", "mismatch", "corrections", "losses", "advantages", "exact", "simulation"},
     {"engines", "trainers", "models", "readers", "tinyagent"},
     {"faults", "diagnosis", "interop", "strategies"},
     {"fixtures", "report", "tables"},
