@@ -30,9 +30,7 @@ class Groups:
     index: Tensor
 
     @classmethod
-    def of(
-        cls, rewards: Tensor, group_ids: Tensor, status: Sequence[str] | None, excluded: frozenset[str]
-    ) -> Groups:
+    def of(cls, rewards: Tensor, group_ids: Tensor, status: Sequence[str] | None, excluded: frozenset[str]) -> Groups:
         """From the raw inputs; raises ``RlcheckError`` when their lengths differ."""
         rewards = torch.as_tensor(rewards, dtype=torch.float64)
         _, index = torch.unique(torch.as_tensor(group_ids), return_inverse=True)

@@ -1,20 +1,85 @@
-"""The shapes of what users hand over: corrections and policy losses."""
+"""What rlcheck asks of a stack: the protocols that a conftest implements."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    import numpy as np
+    import numpy.typing as npt
+    import torch
+
+    from rlcheck.rollouts import Rollouts, SamplingParams
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """The inference engine that samples.
+
+    Optional members, used where present: ``score(rollouts)`` (prefill scoring at temperature 1, untruncated,
+    one (T_i,) array a row), ``distribution(rollouts, positions)`` ((n, 2) of row and token -> (n, V)
+    log-probs at ``rollouts.params``), ``reset_prefix_cache()``, ``version``, ``fingerprint()``, ``info``,
+    ``acquire()`` and ``release()``.
+    """
+
+    def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
+        """Sample one response per prompt, with the log-prob of each token under what drew it, in nats."""
+        ...
+
+
+@runtime_checkable
+class Trainer(Protocol):
+    """The trainer that recomputes log-probs.
+
+    Optional members, used where present: ``logprobs(..., layout=)`` ("right", "left", "packed"),
+    ``distribution``, ``token_stats(rollouts)``, ``training_logprobs(rollouts)``, ``gradient``, ``perturb``
+    and ``restore``, ``batch_multiple``, ``version``, ``fingerprint()``, ``info``.
+    """
+
+    def logprobs(self, rollouts: Rollouts, *, batch_size: int | None = None) -> list[npt.NDArray[np.float32]]:
+        """Log-prob of every response token at ``rollouts.params``: one (T_i,) array a row, nats."""
+        ...
 
 
 class Weighted(NamedTuple):
-    """Weights (B, T) or (B, 1) of a correction that rejects tokens, and the mask (B, T) that is left."""
+    """A correction's result when it rejects tokens: weights (B, T) or (B, 1), and the mask that is left."""
 
-    weights: Tensor
-    mask: Tensor
+    weights: torch.Tensor
+    mask: torch.Tensor
 
 
-Correction = Callable[..., Any]  # (*, old_logprobs, engine_logprobs, mask) -> Tensor | Weighted
-PolicyLoss = Callable[..., Any]  # (*, logprobs, old_logprobs, engine_logprobs, advantages, mask) -> scalar
+Correction = Callable[..., Any]
+"""``(*, old_logprobs, engine_logprobs, mask)``, all (B, T) -> weights (B, T) or (B, 1), or ``Weighted``."""
+
+PolicyLoss = Callable[..., Any]
+"""``(*, logprobs, old_logprobs, engine_logprobs, advantages, mask, weights, denominator)`` -> scalar."""
+
+
+@dataclass(frozen=True)
+class TrainingTrace:
+    """What a training loop did, one entry per optimiser step."""
+
+    metrics: list[dict[str, float]]
+    samples_sha256: list[str] = field(default_factory=list)
+    parameters_sha256: list[str] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+
+
+@runtime_checkable
+class TrainingLoop(Protocol):
+    """A training loop that can be run for a few steps.
+
+    Optional members: ``off_policy(steps, seed, lag, correction)``, ``frozen(steps, seed)``.
+    """
+
+    def on_policy(self, steps: int, seed: int) -> TrainingTrace:
+        """Train on-policy from the same start every time it is called."""
+        ...
+
+
+def info_of(part: object) -> Mapping[str, str]:
+    """Return the ``info`` that an engine or trainer states of itself, empty where it states none."""
+    info: Mapping[str, str] = getattr(part, "info", None) or {}
+    return info

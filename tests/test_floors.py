@@ -6,10 +6,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+GROUND = {
+    *("errors", "settings", "causes", "protocols", "rollouts", "episodes", "intervals", "thresholds", "measure"),
+    *("numerics", "keys", "progress"),
+    *("blackbox", "masked", "registry"),
+}
 FLOORS = [
-    {"errors", "settings", "causes", "protocols", "rollouts", "episodes", "intervals", "thresholds", "measure"}
-    | {"blackbox", "masked"},
-    {"logits", "mismatch", "corrections", "losses", "advantages", "exact", "simulation"},
+    GROUND,
+    {"logits", "forward", "scoring", "mismatch", "corrections", "losses", "advantages", "exact", "simulation"},
     {"engines", "trainers", "models", "readers", "tinyagent", "strategies"},
     {"faults", "diagnosis", "interop", "properties"},
     {"fixtures", "report", "tables"},

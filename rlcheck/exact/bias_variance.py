@@ -47,9 +47,7 @@ def exact_moments(
     return weighted_moments(outcome_weights(correction, problem), problem, n=n, baseline=baseline)
 
 
-def weighted_moments(
-    weights: Array, problem: Problem, *, n: int = 64, baseline: Baseline = "leave_one_out"
-) -> Moments:
+def weighted_moments(weights: Array, problem: Problem, *, n: int = 64, baseline: Baseline = "leave_one_out") -> Moments:
     """Mean and variance of the estimate by enumeration, for given weights (M, T) of the outcomes."""
     h = np.einsum("mt,mtd->md", weights, problem.scores)
     return moments(problem.sampled, problem.rewards, h, n, baseline, problem.value)
@@ -99,8 +97,6 @@ def sweep(
     in_batch = any(crosses_batch(correction, problem) for problem in grid[0])
 
     def one(problem: Problem) -> Estimate:
-        return estimate(
-            correction, problem, n=n, baseline=baseline, repetitions=repetitions, in_batch=in_batch
-        )
+        return estimate(correction, problem, n=n, baseline=baseline, repetitions=repetitions, in_batch=in_batch)
 
     return Sweep(tuple(sigmas), tuple(tuple(one(problem) for problem in row) for row in grid))

@@ -67,8 +67,7 @@ def expected_gradient(
     policy = policy or problem
     weights = None if correction is None else outcome_weights(correction, problem)
     coefficients = [
-        -logprob_gradient(loss, **_row(problem, policy, weights, outcome))[0]
-        for outcome in range(len(problem.rewards))
+        -logprob_gradient(loss, **_row(problem, policy, weights, outcome))[0] for outcome in range(len(problem.rewards))
     ]
     return np.asarray(np.einsum("m,mt,mtd->d", problem.sampled, np.array(coefficients), policy.scores))
 

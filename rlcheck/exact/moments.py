@@ -26,9 +26,7 @@ class Moments:
     variance: float
 
 
-def moments(
-    probabilities: Array, rewards: Array, h: Array, n: int, baseline: Baseline, known: float = 0.0
-) -> Moments:
+def moments(probabilities: Array, rewards: Array, h: Array, n: int, baseline: Baseline, known: float = 0.0) -> Moments:
     """Moments of (1/n) sum h(y_i) (R(y_i) - b) over n independent outcomes.
 
     ``probabilities`` and ``rewards`` (M,), ``h`` (M, D): the weighted score of each outcome. ``known`` is the

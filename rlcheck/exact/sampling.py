@@ -66,9 +66,7 @@ def _gradients(problem: Problem, outcomes: Outcomes, weights: Array, baseline: B
     advantages = rewards - _baselines(rewards, baseline, problem.value)
     cells, steps = len(problem.rewards) * problem.steps, np.arange(problem.steps)
     cell = cells * np.arange(repetitions)[:, None, None] + problem.steps * outcomes[:, :, None] + steps
-    sums = np.bincount(
-        cell.ravel(), (weights * advantages[:, :, None]).ravel() / n, minlength=repetitions * cells
-    )
+    sums = np.bincount(cell.ravel(), (weights * advantages[:, :, None]).ravel() / n, minlength=repetitions * cells)
     return np.asarray(sums.reshape(repetitions, cells) @ problem.scores.reshape(cells, -1))
 
 

@@ -73,9 +73,7 @@ def ppo(terms: Terms, clip_low: float = 0.2, clip_high: float = 0.2) -> Tensor:
     return clipped(terms.policy_ratio, terms.advantages, clip_low, clip_high)
 
 
-def decoupled_ppo(
-    terms: Terms, clip_low: float = 0.2, clip_high: float = 0.2, cap: float = math.inf
-) -> Tensor:
+def decoupled_ppo(terms: Terms, clip_low: float = 0.2, clip_high: float = 0.2, cap: float = math.inf) -> Tensor:
     """PPO's surrogate times sg[min(pi_old/mu, cap)], unless weights are given (AReaL)."""
     surrogate = ppo(terms, clip_low, clip_high)
     if terms.weights is not None:

@@ -1,0 +1,78 @@
+"""The faults that measurements point to: what each is called, and what to look at first."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Cause(NamedTuple):
+    """A kind of fault: what happened, and the remedy (what to look at first)."""
+
+    title: str
+    remedy: str
+
+
+CAUSES: dict[str, Cause] = {
+    "bad_record": Cause(
+        "the record itself is malformed",
+        "look at the code that fills the rollouts: the message names the column and the first row",
+    ),
+    "temperature": Cause(
+        "one side applies the temperature and the other does not",
+        "vLLM: --logprobs-mode processed_logprobs; trainer: divide the logits by T before the log-softmax",
+    ),
+    "truncated_sampling": Cause(
+        "the engine renormalises over top-p/top-k/min-p survivors, the trainer over the whole vocabulary",
+        "sample with top_p=1, top_k=-1, min_p=0, or give the trainer the same truncation",
+    ),
+    "shifted": Cause(
+        "log-probs are one or more positions off",
+        "check the slice logits[:, prompt-1:-1] against response ids, and what is dropped at the first or last token",
+    ),
+    "placeholder_logprob": Cause(
+        "missing log-probs were filled with 0.0",
+        "look for padding of log-prob lists; store NaN, or drop the row",
+    ),
+    "eos_logprob": Cause(
+        "the closing token's log-prob is not the engine's",
+        "look for EOS cut and re-appended with log-prob 0, and for a stop token that only one side keeps",
+    ),
+    "double_bos": Cause(
+        "the two sides condition on different prompts (a second BOS, a lost token, another template)",
+        "compare the prompt ids that the engine echoes with those the trainer scores",
+    ),
+    "dropout_on": Cause(
+        "the trainer does not repeat itself: dropout is on, or its kernels are not deterministic",
+        "call model.eval() before recomputing, and set attention_dropout and hidden dropout to 0 in the config",
+    ),
+    "unfaithful_logprob": Cause(
+        "tokens were not drawn from the distribution whose log-probs are reported",
+        "compare the sampler's T, top-p, top-k and penalties with the log-prob mode; raw log-probs hide all of them",
+    ),
+    "hidden_sampling_defaults": Cause(
+        "the model's generation_config changes sampling behind the request",
+        "send every parameter explicitly, or serve with --generation-config vllm / --sampling-defaults openai",
+    ),
+    "stale_weights": Cause(
+        "the engine still holds other weights than the trainer",
+        "check that the weight sync ran after the last step and reached every rank and every tensor",
+    ),
+    "low_precision_head": Cause(
+        "the LM head or the log-softmax runs in low precision",
+        "upcast logits to fp32 before the log-softmax; run the LM head in fp32 where memory allows",
+    ),
+    "low_precision_logprob": Cause(
+        "log-probs are stored in low precision",
+        "keep log-probs in fp32 from the engine to the loss",
+    ),
+    "numerics": Cause(
+        "floating-point differences between two sets of kernels",
+        "nothing is broken; a correction (truncated importance sampling) covers it, fp32 heads reduce it",
+    ),
+}
+
+
+def describe(cause: str) -> str:
+    """One line: the cause's id, what happened, and what to look at first."""
+    title, remedy = CAUSES[cause]
+    return f"{cause}: {title}; {remedy}"

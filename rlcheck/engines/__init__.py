@@ -1,0 +1,5 @@
+"""Engines: things that sample."""
+
+from rlcheck.engines.transformers import TransformersEngine
+
+__all__ = ["TransformersEngine"]

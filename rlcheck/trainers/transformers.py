@@ -1,0 +1,81 @@
+"""A trainer's log-prob recompute on transformers: one padded full forward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from rlcheck import scoring
+from rlcheck.errors import RlcheckError
+from rlcheck.forward import CausalLM, Layout, describe, fingerprint
+from rlcheck.rollouts import Rollouts
+
+
+class TransformersTrainer:
+    """Recomputes log-probs of given tokens at the parameters of their rollouts.
+
+    Only response positions go through the LM head, a bounded number at a time, so that memory does not grow
+    with vocabulary times length. ``eval_mode=False`` leaves the model in the mode it is in.
+    """
+
+    def __init__(
+        self, model: Any, *, fp32_head: bool = False, name: str = "", version: int = 0, eval_mode: bool = True
+    ) -> None:
+        self.model = model
+        self.version = version
+        self._lm = CausalLM(model, fp32_head=fp32_head)
+        self._name = name
+        self._eval_mode = eval_mode
+        self._before_perturb: dict[str, torch.Tensor] = {}
+
+    @property
+    def info(self) -> Mapping[str, str]:
+        """Model, dtype, attention, device and vocabulary size."""
+        return describe(self._lm, self._name)
+
+    def logprobs(
+        self, rollouts: Rollouts, *, batch_size: int | None = None, layout: Layout = "right"
+    ) -> list[npt.NDArray[np.float32]]:
+        """Log-prob of every response token, one (T_i,) array a row; -inf outside a truncated support."""
+        return scoring.logprobs(self._lm, rollouts, rollouts.params, **self._how(batch_size, layout))
+
+    def token_stats(self, rollouts: Rollouts, *, batch_size: int | None = None) -> dict[str, list[npt.NDArray[Any]]]:
+        """``entropy`` (nats), ``argmax`` and ``rank`` (0 = most likely) of every response token."""
+        return scoring.token_stats(self._lm, rollouts, **self._how(batch_size, "right"))
+
+    def distribution(self, rollouts: Rollouts, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """Log-probs (n, V) at ``positions`` (n, 2) of row and token, at ``rollouts.params``."""
+        return scoring.distribution(self._lm, rollouts, positions, **self._how(None, "right"))
+
+    @torch.no_grad()
+    def perturb(self, scale: float, seed: int) -> None:
+        """Move every floating-point parameter by ``scale`` times its own standard deviation, at random."""
+        if not self._before_perturb:
+            self._before_perturb = {n: p.detach().clone() for n, p in self.model.named_parameters()}
+        generator = torch.Generator().manual_seed(seed)
+        for parameter in self.model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator).to(parameter)
+            spread = parameter.float().std(correction=0).to(parameter)
+            parameter.add_(scale * (spread if spread > 0 else parameter.abs().mean()) * noise)
+        self.version += 1
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Take back the weights from before the first ``perturb``; raises ``RlcheckError`` without one."""
+        if not self._before_perturb:
+            raise RlcheckError("restore() without perturb(): there are no weights to go back to")
+        for name, parameter in self.model.named_parameters():
+            parameter.copy_(self._before_perturb[name])
+        self._before_perturb = {}
+        self.version += 1
+
+    def fingerprint(self) -> dict[str, str]:
+        """sha256 of every tensor by name."""
+        return fingerprint(self.model)
+
+    def _how(self, batch_size: int | None, layout: Layout) -> dict[str, Any]:
+        return {"batch_size": batch_size, "layout": layout, "eval_mode": self._eval_mode}
