@@ -1,0 +1,151 @@
+"""Looking for inputs on which a black box breaks a property, and reporting the smallest one as code."""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, configuration
+from hypothesis.errors import NoSuchExample
+from hypothesis.strategies import SearchStrategy
+
+from rlcheck.strategies import Pasteable
+
+Subject = Callable[..., Any]
+T = TypeVar("T", bound=Pasteable)
+
+
+@dataclass(frozen=True)
+class Property:
+    """A claim about a function, and how far one input is from it.
+
+    ``deviation(subject, batch)`` is 0 where the claim holds to the last bit; up to ``tolerance`` it counts as
+    held. A subject that raises, and a deviation of NaN, count as infinitely far.
+    """
+
+    name: str
+    claim: str
+    deviation: Callable[[Subject, Any], float]
+    tolerance: float = 0.0
+
+    def measure(self, subject: Subject, batch: Any) -> tuple[float, str]:
+        """The deviation on one input, and the error if the subject raised one."""
+        try:
+            deviation = self.deviation(subject, batch)
+        except Exception as error:  # whatever a user's function raises is a finding, not our crash
+            return math.inf, f"{type(error).__name__}: {error}"
+        return (math.inf if math.isnan(deviation) else deviation), ""
+
+    def broken(self, subject: Subject, batch: Any) -> bool:
+        """Whether the input breaks the claim."""
+        return self.measure(subject, batch)[0] > self.tolerance
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a hunt measured about one property.
+
+    ``worst`` is the largest deviation, ``broken`` the number of the ``examples`` beyond the tolerance,
+    ``counterexample`` the smallest input found that breaks the claim, as code; ``error`` what it raised.
+    """
+
+    property: Property
+    worst: float
+    broken: int
+    examples: int
+    counterexample: str | None = None
+    error: str = ""
+
+
+def hunt(
+    subject: Subject,
+    properties: Sequence[Property],
+    inputs: SearchStrategy[T],
+    *,
+    seed: int = 0,
+    examples: int = 100,
+) -> list[Finding]:
+    """Measure each property on ``examples`` generated inputs; shrink the first input that breaks it.
+
+    The inputs follow from the seed alone, and are made once for all subjects. No Hypothesis profile is
+    changed and nothing is written to the working directory.
+    """
+    batches = generate(inputs, seed, examples)
+    return [_survey(subject, one, batches, inputs, seed) for one in properties]
+
+
+def _survey(subject: Subject, one: Property, batches: Sequence[T], inputs: SearchStrategy[T], seed: int) -> Finding:
+    deviations = [one.measure(subject, batch)[0] for batch in batches]
+    broken = [batch for batch, found in zip(batches, deviations, strict=True) if found > one.tolerance]
+    finding = functools.partial(Finding, one, max(deviations), len(broken), len(batches))
+    if not broken:
+        return finding()
+    smallest = shrink(lambda batch: one.broken(subject, batch), inputs, seed, len(batches)) or broken[0]
+    deviation, error = one.measure(subject, smallest)
+    return finding(_paste(one, smallest, deviation), error)
+
+
+@functools.lru_cache(maxsize=32)
+def generate(inputs: SearchStrategy[T], seed: int, examples: int) -> list[T]:
+    """The first ``examples`` inputs of a strategy under a seed."""
+    found: list[T] = []
+
+    @hypothesis.seed(seed)
+    @_settings(examples)
+    @hypothesis.given(inputs)
+    def collect(batch: T) -> None:
+        found.append(batch)
+
+    with _storage_elsewhere():
+        collect()
+    return found
+
+
+def shrink(condition: Callable[[T], bool], inputs: SearchStrategy[T], seed: int, examples: int) -> T | None:
+    """The smallest input for which the condition holds, as far as Hypothesis finds one."""
+    with _storage_elsewhere():
+        try:
+            return hypothesis.find(inputs, condition, settings=_settings(examples), random=random.Random(seed))
+        except NoSuchExample:
+            return None
+
+
+def _settings(examples: int) -> hypothesis.settings:
+    return hypothesis.settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        derandomize=False,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@contextmanager
+def _storage_elsewhere() -> Iterator[None]:
+    """Hypothesis keeps caches in ``.hypothesis`` of the working directory even without a database."""
+    before = getattr(configuration, "__hypothesis_home_directory", None)
+    with tempfile.TemporaryDirectory() as folder:
+        configuration.set_hypothesis_home_dir(folder)
+        try:
+            yield
+        finally:
+            configuration.set_hypothesis_home_dir(before)
+
+
+def _paste(one: Property, batch: Pasteable, deviation: float) -> str:
+    """Code that measures the property on the batch again."""
+    home, function = one.deviation.__module__, one.deviation.__qualname__
+    return (
+        "import math\n\nimport torch\n\n"
+        f"from {home} import {function}\nfrom rlcheck.strategies import {type(batch).__name__}\n\n"
+        f"batch = {batch!r}\n"
+        f"{function}(YOUR_FUNCTION, batch)  # {deviation:.6g}; at most {one.tolerance:g} where {one.claim}\n"
+    )
