@@ -74,7 +74,7 @@ def weigh(
     if tuple(weights.shape) not in {(rows, tokens), (rows, 1)}:
         raise RlcheckError(
             f"the correction returned weights of shape {tuple(weights.shape)} for inputs {(rows, tokens)}: "
-            f"return {(rows, tokens)}, or {(rows, 1)} for one weight a row"
+            "return one weight a token (B, T), or one a row (B, 1)"
         )
     if tokens != 1 and weights.shape[1] == 1:
         weights = weights.expand(rows, tokens).masked_fill(~mask.bool(), 0.0)

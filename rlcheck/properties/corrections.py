@@ -30,6 +30,12 @@ def effective(correction: Correction, batch: LogprobBatch) -> Tensor:
     return torch.where(kept.bool(), weights.detach(), 0.0)
 
 
+def raised(correction: Correction, batch: LogprobBatch) -> float:
+    """0: that it answered at all, in a shape that can be used, is the property."""
+    answer(correction, batch)
+    return 0.0
+
+
 def attached(correction: Correction, batch: LogprobBatch) -> float:
     """1 if the weights carry a gradient to the log-probs they were made of."""
     old = batch.old_logprobs.clone().requires_grad_()
@@ -102,6 +108,7 @@ def off_reference(correction: Correction, batch: LogprobBatch) -> float:
     return distance(effective(correction, batch), effective(reference, batch))
 
 
+RAISED = Property("raised", "it returns weights (B, T) or (B, 1) on every batch", raised)
 ATTACHED = Property("attached", "the weights are detached", attached)
 OUTSIDE_MASK = Property("outside_mask", "weights are exactly 0 outside the mask", outside_mask)
 GARBAGE = Property("moved_by_garbage", "values outside the mask do not matter", moved_by_garbage)
@@ -123,10 +130,19 @@ BY_CONVENTION = (NEIGHBOURS, DTYPE)
 
 
 def check_correction(correction: Correction, *, seed: int = 0, examples: int = 100) -> list[Finding]:
-    """Every property of a correction, measured on generated batches; the reference's only if one is declared."""
+    """Every property of a correction, measured on generated batches; the reference's only if one is declared.
+
+    Of a correction that raises an error, or returns another shape, nothing else is measured.
+    """
+    answers = hunt(correction, (RAISED,), BATCHES, seed=seed, examples=examples)
+    if answers[0].broken:
+        return answers
     declared = () if reference_of(correction) is None else (REFERENCE,)
-    properties = (*ALWAYS, *BY_CONVENTION, *declared)
-    return hunt(correction, properties, BATCHES, seed=seed, examples=examples)
+    return [
+        *answers,
+        *hunt(correction, (*ALWAYS, *declared), BATCHES, seed=seed, examples=examples),
+        *hunt(correction, BY_CONVENTION, BATCHES, seed=seed, examples=examples, shrinking=False),
+    ]
 
 
 def _moved_by(correction: Correction, batch: LogprobBatch, garbage: tuple[float, ...]) -> float:

@@ -8,7 +8,7 @@ import random
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import hypothesis
@@ -71,25 +71,35 @@ def hunt(
     *,
     seed: int = 0,
     examples: int = 100,
+    shrinking: bool = True,
 ) -> list[Finding]:
-    """Measure each property on ``examples`` generated inputs; shrink the first input that breaks it.
+    """Measure each property on ``examples`` generated inputs, and shrink one that breaks it (a second each).
 
     The inputs follow from the seed alone, and are made once for all subjects. No Hypothesis profile is
     changed and nothing is written to the working directory.
     """
     batches = generate(inputs, seed, examples)
-    return [_survey(subject, one, batches, inputs, seed) for one in properties]
+    found = [_survey(subject, one, batches) for one in properties]
+    return [_shrunk(subject, one, inputs, seed) if shrinking and one.broken else one for one in found]
 
 
-def _survey(subject: Subject, one: Property, batches: Sequence[T], inputs: SearchStrategy[T], seed: int) -> Finding:
+def _survey(subject: Subject, one: Property, batches: Sequence[Pasteable]) -> Finding:
     deviations = [one.measure(subject, batch)[0] for batch in batches]
-    broken = [batch for batch, found in zip(batches, deviations, strict=True) if found > one.tolerance]
-    finding = functools.partial(Finding, one, max(deviations), len(broken), len(batches))
-    if not broken:
-        return finding()
-    smallest = shrink(lambda batch: one.broken(subject, batch), inputs, seed, len(batches)) or broken[0]
-    deviation, error = one.measure(subject, smallest)
-    return finding(_paste(one, smallest, deviation), error)
+    broken = [batch for batch, deviation in zip(batches, deviations, strict=True) if deviation > one.tolerance]
+    finding = Finding(one, max(deviations), len(broken), len(batches))
+    return _with_example(finding, subject, broken[0]) if broken else finding
+
+
+def _shrunk(subject: Subject, finding: Finding, inputs: SearchStrategy[T], seed: int) -> Finding:
+    """The finding with the smallest input in place of the first; as it was if Hypothesis meets none again."""
+    one = finding.property
+    smallest = shrink(lambda batch: one.broken(subject, batch), inputs, seed, finding.examples)
+    return finding if smallest is None else _with_example(finding, subject, smallest)
+
+
+def _with_example(finding: Finding, subject: Subject, batch: Pasteable) -> Finding:
+    deviation, error = finding.property.measure(subject, batch)
+    return replace(finding, counterexample=_paste(finding.property, batch, deviation), error=error)
 
 
 @functools.lru_cache(maxsize=32)

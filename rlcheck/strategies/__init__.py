@@ -9,10 +9,11 @@ def test_my_correction(batch):
 """
 
 from rlcheck.strategies.batches import LogprobBatch, Pasteable, PolicyBatch, RewardGroups
-from rlcheck.strategies.logprobs import logprob_batches, policy_batches
+from rlcheck.strategies.logprobs import DTYPES, logprob_batches, policy_batches
 from rlcheck.strategies.rewards import reward_groups
 
 __all__ = [
+    "DTYPES",
     "LogprobBatch",
     "Pasteable",
     "PolicyBatch",
