@@ -1,0 +1,1 @@
+"""The documented experiments, run by ``python -m rlcheck.tables NAME``."""
