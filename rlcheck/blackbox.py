@@ -37,21 +37,17 @@ def reference_of(function: Callable[..., Any]) -> Callable[..., Any] | None:
 
 
 def accepted(function: Callable[..., Any], optional: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the optional keywords that the function's signature takes."""
+    """Those of the optional keywords that the function names in its signature; ``**kwargs`` names none."""
     try:
-        taken = _keywords(function)
+        named = _parameters(function)
     except TypeError:  # an unhashable callable: looked at anew each time
-        taken = _keywords.__wrapped__(function)
-    return dict(optional) if taken is None else {name: optional[name] for name in optional if name in taken}
+        named = _parameters.__wrapped__(function)
+    return {name: value for name, value in optional.items() if name in named}
 
 
 @functools.lru_cache(maxsize=256)
-def _keywords(function: Callable[..., Any]) -> frozenset[str] | None:
-    """Names of the parameters; None when the function takes any keyword."""
-    parameters = inspect.signature(function).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return None
-    return frozenset(parameters)
+def _parameters(function: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(function).parameters)
 
 
 def weigh(

@@ -76,7 +76,7 @@ def inverted_band(*, old_logprobs, engine_logprobs, mask):
 
 
 CORRECTION_FAULTS = {
-    "mask after exp": (naive_tis, "outside_mask"),
+    "mask after exp": (naive_tis, "moved_by_nonfinite"),
     "attached": (attached_tis, "attached"),
     "no mask": (unmasked_tis, "outside_mask"),
     "first row scales all": (batch_tis, "moved_by_order"),
@@ -162,11 +162,18 @@ def test_faulty_advantages_are_found(fault, seed):
 
 
 def test_the_counterexample_is_small_and_runs():
-    (finding,) = hunt(naive_tis, [of_corrections.OUTSIDE_MASK], of_corrections.BATCHES, examples=200)
+    (finding,) = hunt(naive_tis, [of_corrections.NONFINITE], of_corrections.BATCHES, examples=200)
     assert "mask=torch.tensor([[0.0]]" in finding.counterexample
     names = {"YOUR_FUNCTION": naive_tis}
     exec(finding.counterexample, names)
-    assert names["outside_mask"](naive_tis, names["batch"]) == math.inf
+    assert names["moved_by_nonfinite"](naive_tis, names["batch"]) == math.inf
+
+
+def test_the_counterexample_is_cut_down_to_one_token():
+    declared, name = CORRECTION_FAULTS["band on mu/pi"]
+    for seed in SEEDS:
+        (finding,) = hunt(declared, [of_corrections.REFERENCE], of_corrections.BATCHES, seed=seed, examples=200)
+        assert "mask=torch.tensor([[1.0]]" in finding.counterexample
 
 
 def test_the_same_seed_finds_the_same_example():
@@ -178,10 +185,10 @@ def test_a_function_that_raises_is_a_finding():
     def one_weight_a_row(*, old_logprobs, engine_logprobs, mask):
         return mask.sum(dim=1)
 
-    findings = check_correction(one_weight_a_row, examples=20)
-    assert [finding.property.name for finding in findings] == ["raised"]
-    assert findings[0].worst == math.inf
-    assert "weights of shape (1,)" in findings[0].error
+    (finding,) = [finding for finding in check_correction(one_weight_a_row, examples=20) if finding.broken]
+    assert finding.property.name == "raised"
+    assert finding.worst == math.inf
+    assert "weights of shape (1,)" in finding.error
 
 
 def test_nan_counts_as_infinitely_far():

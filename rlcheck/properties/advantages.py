@@ -27,6 +27,12 @@ def answer(advantage: Subject, groups: RewardGroups) -> Tensor:
     return found
 
 
+def raised(advantage: Subject, groups: RewardGroups) -> float:
+    """0: that it answered at all, with one number an attempt, is the property."""
+    answer(advantage, groups)
+    return 0.0
+
+
 def not_finite(advantage: Subject, groups: RewardGroups) -> float:
     """Number of advantages that are not finite."""
     return float((~torch.isfinite(answer(advantage, groups))).sum())
@@ -90,11 +96,11 @@ def moved_by_failed(advantage: Subject, groups: RewardGroups) -> float:
 
 
 def off_reference(advantage: Subject, groups: RewardGroups) -> float:
-    """Largest difference from the reference that the function was declared to equal."""
-    reference = reference_of(advantage)
-    return 0.0 if reference is None else distance(answer(advantage, groups), answer(reference, groups))
+    """Largest difference from the reference that was declared."""
+    return distance(answer(advantage, groups), answer(reference_of(advantage) or advantage, groups))
 
 
+RAISED = Property("raised", "it returns one advantage an attempt", raised, counts_errors=True)
 FINITE = Property("not_finite", "every advantage is finite", not_finite)
 ORDER = Property("moved_by_order", "an advantage follows its attempt through a permutation", moved_by_order, 1e-5)
 LABELS = Property("moved_by_labels", "the names of groups do not matter", moved_by_labels, 1e-5)
@@ -107,7 +113,7 @@ BOUND = Property("beyond_bound", "no advantage exceeds sqrt(n - 1)", beyond_boun
 FAILED = Property("moved_by_failed", "the reward of a failed attempt does not matter", moved_by_failed, 1e-5)
 REFERENCE = Property("off_reference", "the declared reference has the same advantages", off_reference, 1e-3)
 
-ALWAYS = (FINITE, ORDER, LABELS)
+ALWAYS = (RAISED, FINITE, ORDER, LABELS)
 """What no convention excuses."""
 
 GROUPED = (SHIFT, ZERO_SUM, EQUAL, SINGLE)
@@ -133,8 +139,8 @@ def check_advantage(
     if family is not None and family not in FAMILY:
         raise RlcheckError(f"no advantage family is called {family!r}: {closest(family, FAMILY)}")
     declared = () if reference_of(advantage) is None else (REFERENCE,)
-    ofs = () if family is None else FAMILY[family]
-    found = hunt(advantage, (*ALWAYS, *ofs, *declared), GROUPS, seed=seed, examples=examples)
+    of_family = () if family is None else FAMILY[family]
+    found = hunt(advantage, (*ALWAYS, *of_family, *declared), GROUPS, seed=seed, examples=examples)
     if accepted(advantage, {"status": None}):
         found += hunt(advantage, (FAILED,), WITH_FAILURES, seed=seed, examples=examples)
     return found

@@ -26,21 +26,23 @@ T = TypeVar("T", bound=Pasteable)
 class Property:
     """A claim about a function, and how far one input is from it.
 
-    ``deviation(subject, batch)`` is 0 where the claim holds to the last bit; up to ``tolerance`` it counts as
-    held. A subject that raises, and a deviation of NaN, count as infinitely far.
+    ``deviation(subject, batch)`` is 0 where the claim holds to the last bit, and counts as held up to
+    ``tolerance``; NaN counts as infinitely far. A subject that raises is infinitely far from the one property
+    that ``counts_errors``; for the others such an input says nothing.
     """
 
     name: str
     claim: str
     deviation: Callable[[Subject, Any], float]
     tolerance: float = 0.0
+    counts_errors: bool = False
 
     def measure(self, subject: Subject, batch: Any) -> tuple[float, str]:
         """The deviation on one input, and the error if the subject raised one."""
         try:
             deviation = self.deviation(subject, batch)
         except Exception as error:  # whatever a user's function raises is a finding, not our crash
-            return math.inf, f"{type(error).__name__}: {error}"
+            return (math.inf if self.counts_errors else 0.0), f"{type(error).__name__}: {error}"
         return (math.inf if math.isnan(deviation) else deviation), ""
 
     def broken(self, subject: Subject, batch: Any) -> bool:
@@ -92,9 +94,17 @@ def _survey(subject: Subject, one: Property, batches: Sequence[Pasteable]) -> Fi
 
 def _shrunk(subject: Subject, finding: Finding, inputs: SearchStrategy[T], seed: int) -> Finding:
     """The finding with the smallest input in place of the first; as it was if Hypothesis meets none again."""
-    one = finding.property
-    smallest = shrink(lambda batch: one.broken(subject, batch), inputs, seed, finding.examples)
-    return finding if smallest is None else _with_example(finding, subject, smallest)
+    broken = functools.partial(finding.property.broken, subject)
+    smallest = shrink(broken, inputs, seed, finding.examples)
+    return finding if smallest is None else _with_example(finding, subject, reduce(broken, smallest))
+
+
+def reduce(broken: Callable[[T], bool], batch: T) -> T:
+    """The batch without the rows, columns and attempts that the break does not need."""
+    for candidate in batch.smaller():
+        if broken(candidate):
+            return reduce(broken, candidate)
+    return batch
 
 
 def _with_example(finding: Finding, subject: Subject, batch: Pasteable) -> Finding:

@@ -9,14 +9,16 @@ import torch
 from torch import Tensor
 
 from rlcheck.blackbox import accepted, reference_of
+from rlcheck.masked import widen
 from rlcheck.properties.compare import distance, largest
 from rlcheck.properties.hunt import Finding, Property, hunt
 from rlcheck.protocols import PolicyLoss
 from rlcheck.strategies import PolicyBatch, policy_batches
 from rlcheck.strategies.batches import swap
+from rlcheck.strategies.logprobs import FINITE_GARBAGE
 
-BATCHES = policy_batches(extremes=False)
-EXTREMES = policy_batches(dtypes=(torch.float32, torch.float64))
+BATCHES = policy_batches(extremes=False, garbage=FINITE_GARBAGE)
+EXTREMES = policy_batches(dtypes=(torch.float32, torch.float64), garbage=FINITE_GARBAGE)
 
 
 class Answer(NamedTuple):
@@ -42,8 +44,16 @@ def gap(found: Answer, expected: Answer) -> float:
     return max(distance(found.value, expected.value), distance(found.gradient, expected.gradient))
 
 
+def raised(loss: PolicyLoss, batch: PolicyBatch) -> float:
+    """0: that loss and backward ran at all is the property."""
+    answer(loss, batch)
+    return 0.0
+
+
 def not_finite(loss: PolicyLoss, batch: PolicyBatch) -> float:
-    """Number of entries of the value and the gradient that are not finite."""
+    """Number of entries of the value and the gradient that are not finite; 0 for an empty batch."""
+    if not batch.mask.any():
+        return 0.0
     value, gradient = answer(loss, batch)
     return float((~torch.isfinite(value)).sum() + (~torch.isfinite(gradient)).sum())
 
@@ -64,8 +74,10 @@ def moved_by_nonfinite(loss: PolicyLoss, batch: PolicyBatch) -> float:
 
 
 def trains_when_empty(loss: PolicyLoss, batch: PolicyBatch) -> float:
-    """Largest gradient of a batch without any token in the mask."""
-    return largest(answer(loss, dataclasses.replace(batch, mask=torch.zeros_like(batch.mask))).gradient)
+    """Largest value or gradient of a micro-batch without any token in the mask, in a step of ten."""
+    empty = dataclasses.replace(batch, mask=torch.zeros_like(batch.mask))
+    value, gradient = answer(loss, empty, denominator=torch.tensor(10.0))
+    return max(largest(value), largest(gradient))
 
 
 def moved_by_copy(loss: PolicyLoss, batch: PolicyBatch) -> float:
@@ -96,23 +108,24 @@ def moved_by_padding(loss: PolicyLoss, batch: PolicyBatch) -> float:
 
 
 def off_reference(loss: PolicyLoss, batch: PolicyBatch) -> float:
-    """Largest difference from value and gradient of the reference that the loss was declared to equal."""
-    reference = reference_of(loss)
-    return 0.0 if reference is None else gap(answer(loss, batch), answer(reference, batch))
+    """Largest difference, in float32 or wider, from value and gradient of the reference that was declared."""
+    batch = PolicyBatch(**{name: widen(values) for name, values in batch.inputs.items()})
+    return gap(answer(loss, batch), answer(reference_of(loss) or loss, batch))
 
 
+RAISED = Property("raised", "loss and backward run on every batch", raised, counts_errors=True)
 FINITE = Property("not_finite", "loss and gradient are finite", not_finite)
 OUTSIDE_MASK = Property("outside_mask", "nothing outside the mask is trained", outside_mask)
 GARBAGE = Property("moved_by_garbage", "values outside the mask do not matter", moved_by_garbage, 1e-5)
 NONFINITE = Property("moved_by_nonfinite", "NaN and inf outside the mask do not matter", moved_by_nonfinite, 1e-5)
-EMPTY = Property("trains_when_empty", "an empty batch has gradient 0", trains_when_empty)
+EMPTY = Property("trains_when_empty", "a micro-batch without tokens has loss and gradient 0", trains_when_empty)
 COPY = Property("moved_by_copy", "a batch and two copies of it have the same loss", moved_by_copy, 1e-4)
 OTHERS = Property("moved_by_others", "a row's gradient ignores the advantages of others", moved_by_others, 1e-5)
 ORDER = Property("moved_by_order", "the order of rows does not matter", moved_by_order, 1e-4)
 PADDING = Property("moved_by_padding", "padding does not matter", moved_by_padding, 1e-4)
 REFERENCE = Property("off_reference", "the declared reference has the same loss and gradient", off_reference, 1e-4)
 
-ALWAYS = (FINITE, OUTSIDE_MASK, GARBAGE, NONFINITE, EMPTY, ORDER, OTHERS)
+ALWAYS = (RAISED, FINITE, OUTSIDE_MASK, GARBAGE, NONFINITE, EMPTY, ORDER, OTHERS)
 """What no convention excuses."""
 
 BY_CONVENTION = (COPY, PADDING)

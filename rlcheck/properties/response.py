@@ -1,4 +1,4 @@
-"""How a correction answers to one token: its direction, cap and band, read off a grid of ratios."""
+"""How a correction answers to a ratio: its direction, cap and band, read off a grid of one-token rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from rlcheck.properties.compare import distance
 from rlcheck.properties.corrections import effective
 from rlcheck.protocols import Correction
 from rlcheck.strategies import LogprobBatch
@@ -20,7 +19,7 @@ GRID = np.exp(np.sort([*np.linspace(-3.0, 3.0, 121), -NEAR, NEAR]))  # ratios fr
 
 @dataclass(frozen=True, eq=False)
 class Response:
-    """Weights (K,) of a lone token (B = T = 1) at ascending ratios rho (K,); 0 where it is rejected."""
+    """Weights (K,) at ascending ratios rho (K,), one token a row; 0 where it is rejected."""
 
     ratios: Array
     weights: Array
@@ -50,18 +49,20 @@ class Response:
 
 
 def respond(correction: Correction, ratios: Array = GRID) -> Response:
-    """The correction's weight at every ratio, each token in a batch of its own."""
-    return Response(ratios, np.array([float(effective(correction, _token(ratio))) for ratio in ratios]))
+    """The correction's weight at every ratio, all rows in one batch."""
+    weights = effective(correction, _rows(ratios))[:, 0]
+    return Response(ratios, weights.double().numpy(force=True))
 
 
 def off_reference_on_grid(correction: Correction, reference: Correction, ratios: Array = GRID) -> tuple[float, float]:
     """Largest difference between the weights of two corrections on the grid, and the ratio where it is."""
-    gaps = [distance(effective(correction, token), effective(reference, token)) for token in map(_token, ratios)]
-    worst = int(np.argmax(gaps))
-    return gaps[worst], float(ratios[worst])
+    gaps = np.abs(respond(correction, ratios).weights - respond(reference, ratios).weights)
+    worst = int(np.argmax(np.nan_to_num(gaps, nan=np.inf)))
+    return float(gaps[worst]), float(ratios[worst])
 
 
-def _token(ratio: float) -> LogprobBatch:
-    """One token with log pi_old = -2 and the given ratio, in float64."""
-    old = torch.tensor([[-2.0]], dtype=torch.float64)
-    return LogprobBatch(old_logprobs=old, engine_logprobs=old - float(np.log(ratio)), mask=torch.ones(1, 1))
+def _rows(ratios: Array) -> LogprobBatch:
+    """One token a row with log pi_old = -4, in float64."""
+    d = torch.from_numpy(np.log(ratios))[:, None]
+    old = torch.full_like(d, -4.0)
+    return LogprobBatch(old_logprobs=old, engine_logprobs=old - d, mask=torch.ones(d.shape))

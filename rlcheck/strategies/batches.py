@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 DIGITS = {torch.bfloat16: 4, torch.float16: 5, torch.float32: 9, torch.float64: 17}  # enough to come back exactly
 
@@ -44,6 +47,20 @@ class Pasteable:
         """The keywords of a correction, policy loss or advantage function: copies, safe from in-place changes."""
         values = ((field.name, getattr(self, field.name)) for field in fields(self))  # type: ignore[arg-type]
         return {name: value.clone() if isinstance(value, Tensor) else value for name, value in values}
+
+    def smaller(self) -> Iterator[Self]:
+        """The same batch without one of its rows or columns, or without one of its attempts, for each of them."""
+        tensors = [value for value in self.inputs.values() if isinstance(value, Tensor)]
+        for axis, length in enumerate(tensors[0].shape):
+            for index in range(length if length > 1 else 0):
+                yield type(self)(**{name: _without(value, axis, index) for name, value in self.inputs.items()})
+
+
+def _without(value: Any, axis: int, index: int) -> Any:
+    if isinstance(value, Tensor):
+        kept = [i for i in range(value.shape[axis]) if i != index]
+        return value.index_select(axis, torch.tensor(kept))
+    return value if value is None else [*value[:index], *value[index + 1 :]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

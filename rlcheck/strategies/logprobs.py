@@ -18,7 +18,8 @@ from torch import Tensor
 from rlcheck.strategies.batches import LogprobBatch, PolicyBatch, swap
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-GARBAGE = (0.0, 1e4, -1e4, float("inf"), float("-inf"), float("nan"))
+FINITE_GARBAGE = (0.0, 1e4, -1e4)
+GARBAGE = (*FINITE_GARBAGE, float("inf"), float("-inf"), float("nan"))
 SIZES = (*(0.05 * step for step in range(1, 51)), 0.001, 0.005, 0.02)
 OVERFLOW = (20.5, 88.0, 89.0, 104.0)  # nats: beyond the usual clamp, and on both sides of float32's end at 88.7
 LOG_RATIOS = np.array([0.0, *(sign * size for size in SIZES for sign in (1, -1))])
