@@ -170,7 +170,7 @@ def test_the_counterexample_is_small_and_runs():
 
 
 def test_the_counterexample_is_cut_down_to_one_token():
-    declared, name = CORRECTION_FAULTS["band on mu/pi"]
+    declared = CORRECTION_FAULTS["band on mu/pi"][0]
     for seed in SEEDS:
         (finding,) = hunt(declared, [of_corrections.REFERENCE], of_corrections.BATCHES, seed=seed, examples=200)
         assert "mask=torch.tensor([[1.0]]" in finding.counterexample

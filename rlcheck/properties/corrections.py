@@ -93,7 +93,8 @@ def moved_by_padding(correction: Correction, batch: LogprobBatch) -> float:
 
 def moved_by_neighbours(correction: Correction, batch: LogprobBatch) -> float:
     """Largest change of a weight when each row is a batch of its own."""
-    rows = [_map(batch, lambda values, i=i: values[i : i + 1]) for i in range(len(batch.mask))]
+    pieces = zip(*(values.split(1) for values in batch.inputs.values()), strict=True)
+    rows = [LogprobBatch(*piece) for piece in pieces]
     return distance(torch.cat([effective(correction, row) for row in rows]), effective(correction, batch))
 
 
@@ -140,8 +141,9 @@ def check_correction(correction: Correction, *, seed: int = 0, examples: int = 1
 
 
 def _moved_by(correction: Correction, batch: LogprobBatch, garbage: tuple[float, ...]) -> float:
-    clean = effective(correction, _with_garbage(batch, 0.0))
-    return max(distance(effective(correction, _with_garbage(batch, value)), clean) for value in garbage)
+    clean = answer(correction, _with_garbage(batch, 0.0))
+    moved = (answer(correction, _with_garbage(batch, value)) for value in garbage)
+    return max(max(distance(found.weights, clean.weights), distance(found.mask, clean.mask)) for found in moved)
 
 
 def _with_garbage(batch: LogprobBatch, value: float) -> LogprobBatch:
