@@ -72,6 +72,6 @@ def weigh(
             f"the correction returned weights of shape {tuple(weights.shape)} for inputs {(rows, tokens)}: "
             "return one weight a token (B, T), or one a row (B, 1)"
         )
-    if tokens != 1 and weights.shape[1] == 1:
+    if weights.shape[1] == 1:
         weights = weights.expand(rows, tokens).masked_fill(~mask.bool(), 0.0)
     return Weighted(weights, kept)

@@ -163,9 +163,9 @@ def test_faulty_advantages_are_found(fault, seed):
 
 def test_the_counterexample_is_small_and_runs():
     (finding,) = hunt(naive_tis, [of_corrections.NONFINITE], of_corrections.BATCHES, examples=200)
-    assert "mask=torch.tensor([[0.0]]" in finding.counterexample
     names = {"YOUR_FUNCTION": naive_tis}
     exec(finding.counterexample, names)
+    assert names["batch"].mask.numel() <= 2
     assert names["moved_by_nonfinite"](naive_tis, names["batch"]) == math.inf
 
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from torch import Tensor
 
 from rlcheck import corrections
 from rlcheck.blackbox import declare
 from rlcheck.corrections import Rule, RuleCorrection
 from rlcheck.errors import RlcheckError
+from rlcheck.interop.padded import cut
 from rlcheck.protocols import Correction, PolicyLoss, Weighted
 from rlcheck.rollouts import Rollouts, SamplingParams
 
@@ -151,23 +151,17 @@ def rollouts(data: Any, params: SamplingParams | None = None) -> Rollouts:
     in_prompt, in_response = real[:, :width], real[:, width:]
 
     def tokens(name: str) -> list[Any] | None:
-        return _cut(batch[name], in_response) if name in names else None
+        return cut(batch[name], in_response) if name in names else None
 
     uid = getattr(data, "non_tensor_batch", {}).get("uid")
     return Rollouts.from_lists(
-        prompt_ids=_cut(batch["prompts"], in_prompt),
-        response_ids=_cut(batch["responses"], in_response),
+        prompt_ids=cut(batch["prompts"], in_prompt),
+        response_ids=cut(batch["responses"], in_response),
         params=params,
         engine_logprobs=tokens("rollout_log_probs"),
         old_logprobs=tokens("old_log_probs"),
-        mask=_cut(batch["response_mask"].bool(), in_response) if "response_mask" in names else None,
+        mask=cut(batch["response_mask"].bool(), in_response) if "response_mask" in names else None,
         advantages=tokens("advantages"),
         reward=batch["token_level_scores"].sum(dim=1).tolist() if "token_level_scores" in names else None,
         group_id=None if uid is None else np.unique(uid, return_inverse=True)[1],
     )
-
-
-def _cut(values: Tensor, kept: Tensor) -> list[Any]:
-    """The kept entries of each row, as NumPy arrays."""
-    rows = zip(values.detach().cpu(), kept.cpu(), strict=True)
-    return [(row[keep].float() if row.dtype == torch.bfloat16 else row[keep]).numpy() for row, keep in rows]

@@ -23,7 +23,7 @@ GARBAGE = (*FINITE_GARBAGE, float("inf"), float("-inf"), float("nan"))
 SIZES = (*(0.05 * step for step in range(1, 51)), 0.001, 0.005, 0.02)
 OVERFLOW = (20.5, 88.0, 89.0, 104.0)  # nats: beyond the usual clamp, and on both sides of float32's end at 88.7
 LOG_RATIOS = np.array([0.0, *(sign * size for size in SIZES for sign in (1, -1))])
-EXTREME_LOG_RATIOS = np.concatenate([LOG_RATIOS, [sign * end for end in OVERFLOW for sign in (1, -1)]])
+EXTREME_LOG_RATIOS = np.concatenate([LOG_RATIOS, [sign * end for end in OVERFLOW * 4 for sign in (1, -1)]])
 LOGPROBS = np.array([0.0, *(-0.1 * step for step in range(1, 81))])
 ADVANTAGES = np.array([1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 0.0])
 
@@ -50,7 +50,7 @@ def logprob_batches(
     """
     shape = draw(st.integers(1, max_rows)), draw(st.integers(1, max_tokens))
     mask = _mask(draw, shape)
-    engine, old = _two_policies(draw, shape, EXTREME_LOG_RATIOS if extremes else LOG_RATIOS)
+    engine, old = _policies(draw, shape, 2, extremes)
     if impossible and (cell := draw(st.integers(0, 4 * old.size))) in range(1, old.size + 1):
         old.flat[cell - 1] = -np.inf
     store = _storage(draw, mask, dtypes, garbage)
@@ -70,9 +70,7 @@ def policy_batches(
     """A batch for a policy loss; see ``logprob_batches``. Advantages lie in [-3, 3], also outside the mask."""
     shape = draw(st.integers(1, max_rows)), draw(st.integers(1, max_tokens))
     mask = _mask(draw, shape)
-    ratios = EXTREME_LOG_RATIOS if extremes else LOG_RATIOS
-    engine, old = _two_policies(draw, shape, ratios)
-    current = np.minimum(old + _walk(draw, ratios, shape), 0.0)
+    engine, old, current = _policies(draw, shape, 3, extremes)
     advantages = torch.from_numpy(_walk(draw, ADVANTAGES, shape)).float()
     store = _storage(draw, mask, dtypes, garbage)
     return PolicyBatch(
@@ -101,12 +99,13 @@ def _walk(draw: st.DrawFn, table: Array, shape: Shape) -> Array:
     return table[(place + step * np.arange(shape[0] * shape[1])) % len(table)].reshape(shape)
 
 
-def _two_policies(draw: st.DrawFn, shape: Shape, ratios: Array) -> tuple[Array, Array]:
-    """Log-probs (B, T) of engine and trainer, at most 0, with log-ratios from the table."""
-    engine = _walk(draw, LOGPROBS, shape)
-    old = engine + _walk(draw, ratios, shape)
-    excess = np.maximum(old, 0.0)
-    return engine - excess, old - excess
+def _policies(draw: st.DrawFn, shape: Shape, count: int, extremes: bool) -> list[Array]:
+    """Log-probs (B, T), at most 0, of policies that each differ from the one before by drawn log-ratios."""
+    policies = [_walk(draw, LOGPROBS, shape)]
+    for _ in range(count - 1):
+        policies.append(policies[-1] + _walk(draw, EXTREME_LOG_RATIOS if extremes else LOG_RATIOS, shape))
+    excess = np.maximum.reduce([*policies, np.zeros(shape)])
+    return [policy - excess for policy in policies]
 
 
 def _storage(
