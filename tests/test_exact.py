@@ -80,8 +80,8 @@ def test_the_weight_of_the_next_token():
 
 
 def test_medians_over_draws():
-    """Medians over 300 fixed draws, at sigma .1, .25, .5, 1, 2."""
-    grid = exact.problems(300)
+    """Medians over 200 fixed draws, at sigma .1, .25, .5, 1, 2."""
+    grid = exact.problems(200)
     expected = {
         ("none", "kl"): [0.005, 0.028, 0.113, 0.44, 1.65],
         ("none", "bias2"): [0.007, 0.040, 0.16, 0.57, 1.45],
@@ -91,7 +91,7 @@ def test_medians_over_draws():
     for (name, quantity), medians in expected.items():
         found = exact.sweep(corrections.from_name(name), exact.SIGMAS, grid, baseline="batch_mean")
         assert found.exact
-        low, high = found.quantiles(quantity, (0.41, 0.59))  # three standard errors of the median
+        low, high = found.quantiles(quantity, (0.39, 0.61))  # three standard errors of the median
         assert all(low <= np.add(medians, ROUNDING)), (name, quantity)
         assert all(high >= np.subtract(medians, ROUNDING)), (name, quantity)
 

@@ -147,7 +147,8 @@ def _moved_by(correction: Correction, batch: LogprobBatch, garbage: tuple[float,
 
 
 def _with_garbage(batch: LogprobBatch, value: float) -> LogprobBatch:
-    old, engine = (swap(values, batch.mask, value) for values in (batch.old_logprobs, batch.engine_logprobs))
+    """``value`` and its negative outside the mask, so that their difference is garbage too."""
+    old, engine = swap(batch.old_logprobs, batch.mask, value), swap(batch.engine_logprobs, batch.mask, -value)
     return LogprobBatch(old, engine, batch.mask)
 
 

@@ -152,6 +152,7 @@ def _moved_by(loss: PolicyLoss, batch: PolicyBatch, garbage: tuple[float, ...]) 
 
 
 def _with_garbage(batch: PolicyBatch, value: float) -> PolicyBatch:
-    names = ("logprobs", "old_logprobs", "engine_logprobs")
-    changed: dict[str, Tensor] = {name: swap(getattr(batch, name), batch.mask, value) for name in names}
+    """``value`` and its negative outside the mask, so that their differences are garbage too."""
+    signs = {"logprobs": value, "old_logprobs": -value, "engine_logprobs": value}
+    changed = {name: swap(getattr(batch, name), batch.mask, outside) for name, outside in signs.items()}
     return dataclasses.replace(batch, **changed)

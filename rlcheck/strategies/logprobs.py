@@ -7,7 +7,6 @@ Hypothesis ten times as long, and a failing batch still shrinks to a single toke
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +53,7 @@ def logprob_batches(
     if impossible and (cell := draw(st.integers(0, 4 * old.size))) in range(1, old.size + 1):
         old.flat[cell - 1] = -np.inf
     store = _storage(draw, mask, dtypes, garbage)
-    return LogprobBatch(old_logprobs=store(old), engine_logprobs=store(engine), mask=mask)
+    return LogprobBatch(old_logprobs=store(old, -1), engine_logprobs=store(engine, 1), mask=mask)
 
 
 @st.composite
@@ -74,10 +73,10 @@ def policy_batches(
     advantages = torch.from_numpy(_walk(draw, ADVANTAGES, shape)).float()
     store = _storage(draw, mask, dtypes, garbage)
     return PolicyBatch(
-        old_logprobs=store(old),
-        engine_logprobs=store(engine),
+        old_logprobs=store(old, -1),
+        engine_logprobs=store(engine, 1),
         mask=mask,
-        logprobs=store(current),
+        logprobs=store(current, 1),
         advantages=advantages,
     )
 
@@ -110,13 +109,13 @@ def _policies(draw: st.DrawFn, shape: Shape, count: int, extremes: bool) -> list
 
 def _storage(
     draw: st.DrawFn, mask: Tensor, dtypes: Sequence[torch.dtype], garbage: Sequence[float]
-) -> Callable[[Any], Tensor]:
-    """How arrays (B, T) become tensors: their dtype, what stands outside the mask, their memory layout."""
+) -> Callable[[Array, int], Tensor]:
+    """How arrays (B, T) become tensors: their dtype, what stands outside the mask (by sign), their layout."""
     dtype, outside = draw(st.sampled_from(dtypes)), draw(st.sampled_from(garbage))
     transposed = draw(st.booleans())
 
-    def store(values: Any) -> Tensor:
-        tensor = swap(torch.from_numpy(values).to(dtype), mask, outside)
+    def store(values: Array, sign: int) -> Tensor:
+        tensor = swap(torch.from_numpy(values).to(dtype), mask, sign * outside)
         return tensor.t().contiguous().t() if transposed else tensor
 
     return store
