@@ -58,6 +58,15 @@ def martingale_mean(values: Array, level: float) -> Estimate:
     return Estimate(value, value - half_width, value + half_width, n, level, error)
 
 
+def standardised(estimate: Estimate, spread: float) -> Estimate:
+    """Express an estimate in units of ``spread``, a standard deviation."""
+    value, low, high, error = (
+        float(x / spread) if spread > 0 else 0.0
+        for x in (estimate.value, estimate.low, estimate.high, estimate.standard_error)
+    )
+    return Estimate(value, low, high, estimate.n, estimate.level, error)
+
+
 def share(count: int, total: int, level: float) -> Estimate:
     """Estimate a share of independent rows with the Clopper–Pearson interval; ``n`` counts rows.
 

@@ -10,7 +10,10 @@ from glob import glob
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rlcheck.errors import RlcheckError, closest
+from rlcheck.keys import SETTINGS
 from rlcheck.numerics import canonical_dtype
 from rlcheck.thresholds import Thresholds
 
@@ -23,7 +26,7 @@ ROW_TOKENS = 32
 class Settings:
     """What one run was asked to do; every field is also an option and an ini key."""
 
-    model: str = "embedded"
+    model: str | None = None
     dtype: str = "bfloat16"
     trainer_dtype: str = "bfloat16"
     device: str = "cpu"
@@ -35,6 +38,11 @@ class Settings:
     budget: float | None = None
     strict: bool = False
     json: Path | None = None
+
+    @property
+    def model_name(self) -> str:
+        """The model of the default engine and trainer."""
+        return self.model or "embedded"
 
 
 @dataclass(frozen=True)
@@ -151,6 +159,14 @@ def resolve(command_line: Mapping[str, Any], ini: Callable[[str], Any]) -> Setti
             given[option.name] = option.value(str(from_cli if from_cli is not None else from_ini))
     given.setdefault("trainer_dtype", given.get("dtype", Settings.dtype))
     return Settings(**given)
+
+
+def resolved(config: pytest.Config) -> Settings:
+    """Return the settings of a pytest run, resolved on first use."""
+    if SETTINGS not in config.stash:
+        given = {option.name: config.getoption(f"rlcheck_{option.name}") for option in OPTIONS}
+        config.stash[SETTINGS] = resolve(given, config.getini)
+    return config.stash[SETTINGS]
 
 
 def _thresholds(from_ini: list[str], from_cli: list[str]) -> tuple[tuple[str, str], ...]:

@@ -8,15 +8,26 @@ import pytest
 ROOT = Path(__file__).parent.parent
 GROUND = {
     *("errors", "settings", "causes", "protocols", "rollouts", "episodes", "intervals", "thresholds", "measure"),
-    *("numerics", "keys", "progress"),
+    *("numerics", "declarations", "keys", "progress"),
 }
 FLOORS = [
     GROUND,
-    {"logits", "forward", "scoring", "mismatch", "corrections", "losses", "advantages", "exact", "simulation"},
+    {
+        "prompts",
+        "logits",
+        "forward",
+        "scoring",
+        "mismatch",
+        "corrections",
+        "losses",
+        "advantages",
+        "exact",
+        "simulation",
+    },
     {"engines", "trainers", "models", "readers", "tinyagent"},
     {"faults", "diagnosis", "interop", "strategies"},
     {"fixtures", "report", "tables"},
-    {"plugin", "collection", "selftest", "checks"},
+    {"plugin", "collection", "expected", "distributed", "selftest", "checks"},
 ]
 
 

@@ -39,6 +39,12 @@ class TransformersEngine:
         """Model, dtype, attention, device and vocabulary size."""
         return describe(self._lm, self._name)
 
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """The ids that end a response, from the model's generation config."""
+        ids = self.model.generation_config.eos_token_id
+        return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)
+
     @torch.no_grad()
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
         """Sample one response per prompt; raises ``RlcheckError`` for an empty prompt or an id out of range."""

@@ -47,17 +47,18 @@ class Quantity:
 
     def threshold(self, numerics: str) -> Threshold | None:
         """Return the threshold for the given numerics; for unknown ones the loosest there is."""
-        limit = _at(self.limits, numerics)
+        limit = limit_at(self.limits, numerics)
         if limit is None:
             return None
         note = "" if numerics in COLUMNS else " (dtype not stated: loosest row)"
         source = self.source + (note if isinstance(self.limits, Mapping) else "")
         low, high, text = _range(self.op, self.centre, limit)
-        resolution = _at(self.resolution, numerics)
+        resolution = limit_at(self.resolution, numerics)
         return Threshold(self.name, low, high, text, "*", source, resolution, self.causes)
 
 
-def _at(values: Limits | float | None, numerics: str) -> float | None:
+def limit_at(values: Limits | float | None, numerics: str) -> float | None:
+    """Return the limit of a numerics column, None where it has none; the loosest for unknown numerics."""
     if not isinstance(values, Mapping):
         return values
     return values.get(numerics) if numerics in COLUMNS else max(values.values())
@@ -82,6 +83,9 @@ def _limits(**by_column: float) -> Limits:
             filled[column] = last
     return filled
 
+
+RESCORING_TOLERANCE = _limits(float32=1e-5, tf32=1e-3, float16=1e-3, bfloat16=5e-3)
+"""Nats: largest mean |difference| of a row scored twice that is still rounding (non-deterministic kernels)."""
 
 _HEALTHY = "at least twice the healthy value measured on CPU and GPU"
 _D = ("stale_weights", "double_bos", "temperature", "shifted")
@@ -131,7 +135,7 @@ _ROWS = (
         "in",
         _limits(float32=1e-4, tf32=1e-3, float16=1e-3, bfloat16=0.003, quantised=0.01, moe=0.01),
         1.0,
-        _limits(float32=1e-3, tf32=2e-3, float16=2e-3, bfloat16=0.006, quantised=0.02, moe=0.02),
+        _limits(float32=1e-3, tf32=2e-3, float16=2e-3, bfloat16=0.0056, quantised=0.02, moe=0.02),
         source="E[rho] = 1 for samples of the engine (identity); margin for bf16 bias",
         causes=("truncated_sampling", "temperature", "unfaithful_logprob"),
     ),
@@ -142,7 +146,7 @@ _ROWS = (
         "in",
         _limits(float32=1e-4, tf32=1e-3, float16=1e-3, bfloat16=0.003, quantised=0.01, moe=0.02),
         0.0,
-        _limits(float32=1e-3, tf32=2e-3, float16=2e-3, bfloat16=0.006, quantised=0.02, moe=0.03),
+        _limits(float32=1e-3, tf32=2e-3, float16=2e-3, bfloat16=0.0056, quantised=0.02, moe=0.03),
         source="expansion of E[rho] = 1; margin for bf16 bias",
         causes=("truncated_sampling", "temperature", "unfaithful_logprob"),
     ),
@@ -215,13 +219,14 @@ _ROWS = (
         causes=("placeholder_logprob", "eos_logprob"),
     ),
     Quantity(
-        "contract.surprisal_gap",
-        "nats",
-        "mean surprisal of the sampled tokens minus the mean entropy of what they were drawn from",
+        "contract.surprisal_effect",
+        "sd",
+        "mean surprisal of the sampled tokens minus mean entropy of what they were drawn from, in its own "
+        "standard deviation per token",
         "in",
         _limits(float32=0.002, quantised=0.01, moe=0.01),
         0.0,
-        _limits(float32=0.1, quantised=0.2),
+        _limits(float32=0.1),
         source="E[-log mu(y)] = H(mu) for honest samples (identity)",
         causes=("unfaithful_logprob", "hidden_sampling_defaults"),
     ),
@@ -235,6 +240,7 @@ _ROWS = (
         source="forward passes of one batch are bit-equal on CPU and within rounding on GPU",
         causes=("dropout_on",),
     ),
+    Quantity("contract.surprisal_gap", "nats", "mean surprisal minus mean entropy"),
     Quantity("contract.surprisal_z", "", "surprisal gap in standard errors"),
     Quantity("contract.missing_share", "", "share of trained tokens without an engine log-prob"),
     Quantity("contract.rescoring_max_abs", "nats", "largest difference between two scorings of one batch"),
@@ -243,11 +249,14 @@ _ROWS = (
     Quantity("mismatch.p99_abs", "nats", "99th percentile of |d|"),
     Quantity("mismatch.max_abs", "nats", "largest |d|"),
     Quantity("mismatch.sequence_mean_abs", "nats", "mean over sequences of each one's mean |d|"),
-    Quantity("mismatch.pearson", "", "correlation of engine and trainer probabilities"),
-    Quantity("mismatch.sequence_ratio_min", "", "smallest ratio of a whole sequence, exp(sum d)"),
-    Quantity("mismatch.sequence_ratio_max", "", "largest ratio of a whole sequence, exp(sum d)"),
-    Quantity("mismatch.share_outside_tight", "", "share of tokens with rho outside [0.9, 1.1]"),
-    Quantity("mismatch.share_outside_wide", "", "share of tokens with rho outside [0.5, 2]"),
+    Quantity("mismatch.token_mult_prob_error", "", "mean exp(|d|), 1 when both sides agree"),
+    Quantity("mismatch.prob_pearson", "", "correlation of engine and trainer probabilities"),
+    Quantity("mismatch.ess_fraction_token", "", "effective sample size of the token ratios, as a share"),
+    Quantity("mismatch.min_sequence_ratio", "", "smallest ratio of a whole sequence, exp(sum d)"),
+    Quantity("mismatch.max_sequence_ratio", "", "largest ratio of a whole sequence, exp(sum d)"),
+    Quantity("mismatch.share_below_0_9", "", "share of tokens with rho < 0.9"),
+    Quantity("mismatch.share_above_1_1", "", "share of tokens with rho > 1.1"),
+    Quantity("mismatch.share_above_2", "", "share of tokens with rho > 2"),
     Quantity("mismatch.support_share", "", "share of tokens outside the trainer's truncated support"),
     Quantity("mismatch.bin_mean_abs", "nats", "mean |d| by engine probability"),
 )
