@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rlcheck.errors import closest
-from rlcheck.keys import STACKS, SUITES, Suite
+from rlcheck.keys import EMBEDDED_SUITE, STACKS, SUITES, Suite
 
 CONTRACT = frozenset(
     {
@@ -26,7 +26,6 @@ CONTRACT = frozenset(
 )
 """Fixture names that make a conftest a suite when it defines one of them."""
 
-EMBEDDED_SUITE = "rlcheck"
 ENTRY_POINTS = "rlcheck.checks"
 
 CONFTESTS: pytest.StashKey[dict[Path, CheckSuite]] = pytest.StashKey()

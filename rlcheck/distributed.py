@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlcheck.collection import EMBEDDED_SUITE
+from rlcheck.keys import EMBEDDED_SUITE
 
 
 @pytest.hookimpl(optionalhook=True)

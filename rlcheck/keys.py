@@ -20,6 +20,9 @@ class Suite:
     overrides: frozenset[str]
 
 
+EMBEDDED_SUITE = "rlcheck"
+"""Id of the suite that runs where no conftest overrides anything."""
+
 SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
 """On the config: the resolved settings."""
 

@@ -69,11 +69,12 @@ class Report:
         self._config = config
         self._entries: dict[str, Entry] = {}
         self._stacks: dict[str, dict[str, Any]] = {}
-        self._streams = tempfile.TemporaryDirectory(prefix="rlcheck-")
+        self._streams: tempfile.TemporaryDirectory[str] | None = None
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Tell an xdist worker where to stream."""
+        self._streams = self._streams or tempfile.TemporaryDirectory(prefix="rlcheck-")
         node.workerinput[STREAM] = self._streams.name
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -101,9 +102,14 @@ class Report:
         self._recover()
         self._write(complete=True, status=int(exitstatus))
 
+    def pytest_unconfigure(self) -> None:
+        """Remove the streams."""
+        if self._streams:
+            self._streams.cleanup()
+
     def _recover(self) -> None:
         """Take the numbers of checks whose worker died from what it streamed."""
-        for path in sorted(Path(self._streams.name).glob("*.jsonl")):
+        for path in sorted(Path(self._streams.name).glob("*.jsonl")) if self._streams else ():
             for line in path.read_text().splitlines():
                 fields = json.loads(line)
                 nodeid = fields.pop("nodeid")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rlcheck.errors import RlcheckError
-from rlcheck.logits import in_chunks
+from rlcheck.lm.processors import in_chunks
 
 Layout = Literal["right", "left", "packed"]
 LAYOUTS: tuple[Layout, ...] = ("right", "left", "packed")
