@@ -4,10 +4,10 @@ import gc
 import os
 from pathlib import Path
 
+import hypothesis  # noqa: F401
 import pytest
 
 # Imported here so that inner runs in this process find them loaded and do not load them anew.
-import scipy.stats
 import torch
 import transformers  # noqa: F401
 from transformers import Qwen3ForCausalLM  # noqa: F401
@@ -20,7 +20,6 @@ pytest_plugins = ["pytester"]
 SEEDS = range(int(os.environ.get("RLCHECK_SEEDS", "3")))
 
 torch.set_num_threads(1)
-assert scipy.stats
 gc.freeze()  # every inner run collects garbage thoroughly; what is loaded now is none
 
 

@@ -11,7 +11,6 @@ from rlcheck.keys import RECORDER
 from rlcheck.measure import Measurement, Recorder, number
 from rlcheck.settings import Settings
 
-
 MARKS = {"pass": "ok", "fail": "FAIL", "undecided": "?", "reported": "-"}
 
 
