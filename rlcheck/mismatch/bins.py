@@ -57,12 +57,12 @@ def summarise(d: npt.NDArray[np.float64]) -> Bin:
 
 def by_probability(engine_logprobs: npt.ArrayLike, edges: Sequence[float] = PROBABILITIES) -> Labels:
     """By the probability the engine gave the token: ``p < 0.1``, ``0.1 <= p < 0.5``, …, ``p >= 0.9``."""
-    return cut(np.asarray(engine_logprobs, np.float64), np.log(edges), edge_names("p", edges))
+    return cut(engine_logprobs, np.log(edges), edge_names("p", edges))
 
 
 def by_entropy(entropy: npt.ArrayLike, edges: Sequence[float] = ENTROPIES) -> Labels:
     """By the entropy (N,) of the distribution the token was drawn from, in nats."""
-    return cut(np.asarray(entropy, np.float64), edges, edge_names("H", edges))
+    return cut(entropy, edges, edge_names("H", edges))
 
 
 def by_position(offsets: npt.ArrayLike, edges: Sequence[int] = POSITIONS) -> Labels:
@@ -92,10 +92,11 @@ def by_turn(turn_ids: npt.ArrayLike) -> Labels:
     return Labels(np.maximum(index - unnumbered, -1), tuple(f"turn {turn}" for turn in ids[unnumbered:]))
 
 
-def cut(values: npt.NDArray[np.generic], edges: npt.ArrayLike, names: tuple[str, ...]) -> Labels:
+@np.errstate(invalid="ignore")  # what the mask leaves out may be any bits
+def cut(values: npt.ArrayLike, edges: npt.ArrayLike, names: tuple[str, ...]) -> Labels:
     """Bins with their lower edge included; NaN gets no label."""
-    index = np.searchsorted(np.asarray(edges), values, side="right")
-    return Labels(np.where(np.isnan(values), -1, index), names)
+    cast = np.asarray(values).astype(np.float64)
+    return Labels(np.where(np.isnan(cast), -1, np.searchsorted(np.asarray(edges), cast, side="right")), names)
 
 
 def edge_names(symbol: str, edges: Sequence[float]) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ def reduce_tokens(selection: Selection, chunk: int) -> tuple[Array, RowSums, Mea
         for name, sums in chunk_rows.items():
             by_row[name].append(sums)
         for name, total in chunk_totals.items():
-            totals[name] += total / len(d)
+            totals[name] += float(total) / len(d)
     return d, {name: np.concatenate(parts) for name, parts in by_row.items()}, totals
 
 
@@ -223,11 +223,11 @@ def spread(by_row: Array, name: str) -> dict[str, float]:
 
 def shares(log_ratios: Array, prefix: str) -> dict[str, float]:
     """The share of ratios beyond each of `BOUNDS`; a ratio equal to a bound is inside."""
-    beyond = {
-        name: log_ratios < np.log(bound) if bound < 1 else log_ratios > np.log(bound)
-        for name, bound in BOUNDS.items()
-    }
-    return {f"{prefix}_{name}": np.count_nonzero(out) / len(out) for name, out in beyond.items()}
+    values = {}
+    for name, bound in BOUNDS.items():
+        beyond = log_ratios < np.log(bound) if bound < 1 else log_ratios > np.log(bound)
+        values[f"{prefix}_{name}"] = int(np.count_nonzero(beyond)) / len(log_ratios)
+    return values
 
 
 def deviation(mean: float, mean_square: float) -> float:

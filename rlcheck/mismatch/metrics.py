@@ -27,10 +27,8 @@ class Mismatch:
     # What was compared
     n: Tokens  # tokens compared: inside the mask, finite on both sides
     rows: Rows  # rows with at least one such token
-    missing_share: (
-        Share  # of trained tokens: no usable log-prob (NaN on either side, +inf, or the engine says −inf)
-    )
-    support_share: Share  # of trained tokens: the trainer says −inf, outside its truncation support
+    missing_share: Share  # of trained tokens: NaN or +inf on either side, or −inf from the engine
+    support_share: Share  # of trained tokens: −inf from the trainer, outside its truncation support
 
     # d, the log ratio
     mean: Nats  # mean d
@@ -47,7 +45,7 @@ class Mismatch:
     k2: Nats  # mean(d²/2)
     k3: Nats  # mean(e^d − d − 1), unbiased for KL(μ‖π_old); never negative
     k3_reversed: Nats  # mean(e^−d + d − 1), the same with the roles swapped
-    jsd: Nats  # mean log cosh(d/2): half the k3 of each side against their mixture, at the sampled token
+    jsd: Nats  # mean log cosh(d/2): the mean k3 of both sides against their mixture
     weighted_reverse_kl: Nats  # mean(μ·(log μ − log π_old)), each token weighted by its probability
 
     # The probability error as a factor
@@ -62,7 +60,7 @@ class Mismatch:
     std_prob_diff: Probability  # standard deviation of |π_old − μ|
     prob_pearson: Correlation  # Pearson correlation of μ and π_old; NaN where either is constant
 
-    # The token ratio ρ (d limited to ±300 nats, so that a placeholder gives a huge number, not an overflow)
+    # The token ratio ρ, d limited to ±300 nats: a placeholder gives a huge number, not an overflow
     mean_ratio: Ratio  # mean ρ; 1 in expectation for untruncated sampling
     std_ratio: Ratio  # standard deviation of ρ
     min_ratio: Ratio  # smallest ρ

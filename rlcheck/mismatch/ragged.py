@@ -112,7 +112,7 @@ def checked(
             raise RlcheckError(f"{name} must be flat float32 or float64, not {array.ndim}-d {array.dtype}")
     if len(engine) != len(old):
         raise RlcheckError(
-            f"engine_logprobs has {len(engine)} tokens and old_logprobs {len(old)}: they must match"
+            f"{len(engine)} engine_logprobs but {len(old)} old_logprobs: one of each per token"
         )
     return (engine, old, *checked_layout(len(engine), offsets, mask))
 
