@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcheck import RlcheckError, Rollouts, SamplingParams
@@ -74,6 +74,7 @@ def test_left_padded_full_and_packed_layouts_give_the_same_rollouts():
     same(packed, make())
 
 
+@settings(deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 5), min_size=1, max_size=6), data=st.data(), order=st.randoms(use_true_random=False)
 )

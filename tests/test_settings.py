@@ -23,7 +23,7 @@ def rlcheck_trainer():
     [
         (
             ["--rlcheck-dtype", "bfloat61"],
-            "--rlcheck-dtype: 'bfloat61' is not one of its values: did you mean bfloat16*",
+            "--rlcheck-dtype: 'bfloat61' is not one of its values: did you mean bfloat*",
         ),
         (["--rlcheck-attention", "spda"], "--rlcheck-attention: 'spda' is not one of its values: did you mean sdpa*"),
         (["--rlcheck-device", "gpu"], "--rlcheck-device: 'gpu' is not a device*"),
@@ -61,7 +61,11 @@ def test_command_line_over_ini_over_default(inner):
 
 
 def test_a_suite_has_thresholds_of_its_own(inner):
-    own = "\n@pytest.fixture(scope='session')\ndef rlcheck_thresholds(): return ['mismatch.mean_abs <= 0.9', 'mismatch.k3 <= 9']\n"
+    own = """
+@pytest.fixture(scope='session')
+def rlcheck_thresholds():
+    return ['mismatch.mean_abs <= 0.9', 'mismatch.k3 <= 9']
+"""
     result = inner("-k", "trainer_agree", a__conftest=CONFTEST + own, b__conftest=CONFTEST)
     outcomes = result.parseoutcomes()
     assert (outcomes["passed"], outcomes["failed"]) == (1, 1)
