@@ -101,5 +101,5 @@ def cut(values: npt.ArrayLike, edges: npt.ArrayLike, names: tuple[str, ...]) -> 
 
 def edge_names(symbol: str, edges: Sequence[float]) -> tuple[str, ...]:
     """``p<0.1``, ``0.1<=p<0.5``, …, ``p>=0.9``."""
-    between = (f"{low:g}<={symbol}<{high:g}" for low, high in zip(edges[:-1], edges[1:], strict=True))
+    between = (f"{low:g}<={symbol}<{high:g}" for low, high in itertools.pairwise(edges))
     return (f"{symbol}<{edges[0]:g}", *between, f"{symbol}>={edges[-1]:g}")
