@@ -21,7 +21,7 @@ REPORTED = (
 def check_engine_and_trainer_agree(rlcheck_pair_looks, rlcheck_measure):
     """Engine and trainer give the sampled tokens the same log-probs, up to their precision."""
     for pair in rlcheck_pair_looks:
-        d = _log_ratio(pair)
+        d = pair.log_ratio
         _mean("mismatch.mean_abs", np.abs(d), pair, rlcheck_measure)
         _mean("mismatch.k3", np.expm1(d) - d, pair, rlcheck_measure)
         _rows_over_half(pair, rlcheck_measure)
@@ -30,13 +30,14 @@ def check_engine_and_trainer_agree(rlcheck_pair_looks, rlcheck_measure):
             rlcheck_measure(f"mismatch.{name}", getattr(summary, name), n=len(d))
         by_probability = mismatch.by_probability(np.log(pair.probability))
         for label, part in mismatch.breakdown(d, by_probability).items():
-            rlcheck_measure("mismatch.bin_mean_abs", part.mean_abs, variant=label, n=part.n)
+            if part.n:
+                rlcheck_measure("mismatch.bin_mean_abs", part.mean_abs, variant=label, n=part.n)
 
 
 def check_ratio_averages_to_one(rlcheck_pair_looks, rlcheck_settings, rlcheck_declarations, rlcheck_measure):
     """The importance ratio averages to 1, as it does when both sides score the distribution sampled from."""
     for pair in rlcheck_pair_looks:
-        d = _log_ratio(pair)
+        d = pair.log_ratio
         if pair.rollouts.params.truncates:
             pytest.skip("sampled with truncation: the mean ratio is the kept mass there")
         reported = pair.reported or unjudged_identity(
@@ -49,20 +50,20 @@ def check_ratio_averages_to_one(rlcheck_pair_looks, rlcheck_settings, rlcheck_de
 def check_last_trained_token_agrees(rlcheck_pair_looks, rlcheck_measure):
     """The last trained token of each row, EOS where it stopped, agrees like the others."""
     for pair in rlcheck_pair_looks:
-        _mean("mismatch.last_token_mean_abs", np.abs(_log_ratio(pair)), pair, rlcheck_measure, pair.last)
+        _mean("mismatch.last_token_mean_abs", np.abs(pair.log_ratio), pair, rlcheck_measure, pair.last)
 
 
 def check_first_token_agrees(rlcheck_pair_looks, rlcheck_measure):
     """The first trained token of each row agrees like the others."""
     for pair in rlcheck_pair_looks:
-        _mean("mismatch.first_token_mean_abs", np.abs(_log_ratio(pair)), pair, rlcheck_measure, pair.first)
+        _mean("mismatch.first_token_mean_abs", np.abs(pair.log_ratio), pair, rlcheck_measure, pair.first)
 
 
 def check_low_probability_tokens_agree(rlcheck_pair_looks, rlcheck_measure):
     """Tokens to which the engine gave little probability, where precision is worst, agree well enough."""
     for pair in rlcheck_pair_looks:
         rare = pair.probability < LOW_PROBABILITY
-        _mean("mismatch.low_probability_mean_abs", np.abs(_log_ratio(pair)), pair, rlcheck_measure, rare)
+        _mean("mismatch.low_probability_mean_abs", np.abs(pair.log_ratio), pair, rlcheck_measure, rare)
 
 
 def check_temperature_is_shared(rlcheck_pair_looks, rlcheck_trainer, rlcheck_measure):
@@ -70,7 +71,6 @@ def check_temperature_is_shared(rlcheck_pair_looks, rlcheck_trainer, rlcheck_mea
     if rlcheck_trainer is None:
         pytest.skip("no trainer: override rlcheck_trainer, or name a model with --rlcheck-model")
     for pair in rlcheck_pair_looks:
-        _log_ratio(pair)
         fitted = temperature.fit(pair, rlcheck_trainer, rlcheck_measure.level)
         rlcheck_measure("mismatch.temperature_ratio", fitted, reported=pair.reported)
 
@@ -82,13 +82,6 @@ def check_rows_are_not_shifted(rlcheck_pair_looks, rlcheck_measure):
         shifts = mismatch.best_shifts(rollouts.engine_logprobs, pair.old_logprobs, rollouts.offsets, rollouts.mask)
         shifted = int(np.count_nonzero(shifts))
         rlcheck_measure("mismatch.shifted_rows", shifted, n=len(rollouts), reported=pair.reported)
-
-
-def _log_ratio(pair: Pair):
-    """d of the comparable tokens; a batch without one is a skip, never a pass."""
-    if not len(pair.log_ratio):
-        pytest.skip("no trained token has a log-prob on both sides: fill Rollouts.engine_logprobs")
-    return pair.log_ratio
 
 
 def _compare(pair: Pair) -> mismatch.Mismatch:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from rlcheck.measure import Recorder
+    from rlcheck.measure import Measurement, Recorder
     from rlcheck.settings import Settings
 
 
@@ -34,3 +35,6 @@ STACKS: pytest.StashKey[dict[str, dict[str, Any]]] = pytest.StashKey()
 
 RECORDER: pytest.StashKey[Recorder] = pytest.StashKey()
 """On an item: the numbers it measured."""
+
+LISTENER: pytest.StashKey[Callable[[str, Measurement], None]] = pytest.StashKey()
+"""On the config: takes each number, with its test's id, as soon as it is measured."""

@@ -22,6 +22,7 @@ pytest_plugins = [
     "rlcheck.fixtures.suite",
     "rlcheck.fixtures.stack",
     "rlcheck.fixtures.samples",
+    "rlcheck.fixtures.looks",
 ]
 
 

@@ -39,22 +39,35 @@ class BrokenEngine:
 @fault("shifted", "rlcheck_engine", ("mismatch",))
 def shift(engine: Engine, generator: np.random.Generator) -> Engine:
     """Some rows, at least one, carry log-probs that are one or two positions off."""
-    share, by = generator.uniform(0, 0.3), int(generator.choice([-2, -1, 1, 2]))
-
-    def spoil(rollouts: Rollouts) -> Rollouts:
-        rows = rollouts.split(rollouts.engine_logprobs.copy())
-        chosen = generator.random(len(rows)) < share
-        chosen[generator.integers(len(rows))] = True
-        moved = [np.roll(row, by) if move else row for row, move in zip(rows, chosen, strict=True)]
-        return rollouts.replace(engine_logprobs=np.concatenate(moved))
-
-    return BrokenEngine(engine, spoil)
+    rows = np.flatnonzero(generator.random(1000) < generator.uniform(0, 0.3))
+    return shifting(engine, [int(generator.integers(30)), *rows], int(generator.choice([-2, -1, 1, 2])))
 
 
 @fault("placeholder_logprob", "rlcheck_engine", ("contract", "mismatch"))
 def placeholder_zeros(engine: Engine, generator: np.random.Generator) -> Engine:
     """One token in so many is stored as 0.0."""
-    every = int(generator.integers(10, 100))
+    return zeroing(engine, int(generator.integers(10, 100)))
+
+
+@fault("unfaithful_logprob", "rlcheck_engine", ("contract",))
+def hidden_temperature(engine: Engine, generator: np.random.Generator) -> Engine:
+    """Samples are drawn at a lower temperature than the one whose log-probs and entropy are reported."""
+    return sampling_at(engine, generator.uniform(0.6, 0.85))
+
+
+def shifting(engine: Engine, rows: Sequence[int], by: int) -> Engine:
+    """Move the log-probs of the given rows by so many positions."""
+
+    def spoil(rollouts: Rollouts) -> Rollouts:
+        parts = rollouts.split(rollouts.engine_logprobs)
+        moved = [np.roll(part, by) if row in rows else part for row, part in enumerate(parts)]
+        return rollouts.replace(engine_logprobs=np.concatenate(moved))
+
+    return BrokenEngine(engine, spoil)
+
+
+def zeroing(engine: Engine, every: int) -> Engine:
+    """Store one log-prob in so many as 0.0."""
 
     def spoil(rollouts: Rollouts) -> Rollouts:
         logprobs = rollouts.engine_logprobs.copy()
@@ -62,12 +75,6 @@ def placeholder_zeros(engine: Engine, generator: np.random.Generator) -> Engine:
         return rollouts.replace(engine_logprobs=logprobs)
 
     return BrokenEngine(engine, spoil)
-
-
-@fault("unfaithful_logprob", "rlcheck_engine", ("contract",))
-def hidden_temperature(engine: Engine, generator: np.random.Generator) -> Engine:
-    """Samples are drawn at a lower temperature than the one whose log-probs and entropy are reported."""
-    return sampling_at(engine, generator.uniform(0.6, 0.85))
 
 
 def sampling_at(engine: Engine, temperature: float) -> Engine:

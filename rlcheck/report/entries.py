@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 import pytest
 
 from rlcheck.measure import Measurement
 
-Outcome = Literal["passed", "failed", "skipped", "xfailed", "error", "crashed"]
-
 
 @dataclass
 class Entry:
-    """The outcome and numbers of one check; ``crashed`` until its teardown was seen."""
+    """The outcome (passed, failed, skipped, xfailed, error, crashed) and numbers of one check."""
 
     nodeid: str
-    outcome: Outcome = "crashed"
+    outcome: str = "crashed"
     skip_reason: str = ""
     message: str = ""
     seconds: float = 0.0
@@ -47,7 +44,7 @@ class Entry:
         self.seconds += report.duration
         self.finished = report.when == "teardown"
         if report.failed:
-            self.outcome = "failed" if report.when == "call" else "error"
+            self.outcome = {"call": "failed", "setup": "error", "teardown": "error"}.get(str(report.when), "crashed")
             self.message = report.longreprtext
         elif report.skipped:
             self.outcome = "xfailed" if hasattr(report, "wasxfail") else "skipped"

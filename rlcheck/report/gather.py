@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlcheck.keys import RECORDER, SETTINGS, STACKS
+from rlcheck.keys import LISTENER, RECORDER, SETTINGS, STACKS
 from rlcheck.measure import Measurement
 from rlcheck.report.entries import Entry
 from rlcheck.report.json_file import write_json
@@ -27,7 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if worker is None:
         config.pluginmanager.register(Report(config), "rlcheck-report")
     elif STREAM in worker:
-        config.pluginmanager.register(Stream(Path(worker[STREAM]) / f"{worker['workerid']}.jsonl"), "rlcheck-stream")
+        path = Path(worker[STREAM]) / f"{worker['workerid']}.jsonl"
+        config.stash[LISTENER] = lambda nodeid, measurement: stream(path, nodeid, measurement)
 
 
 @pytest.hookimpl(trylast=True)
@@ -44,22 +45,10 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
     item.user_properties.append((PROPERTY, json.dumps([asdict(m) for m in recorder.measurements])))
 
 
-class Stream:
-    """Writes each number to a file at once, because a killed worker's report carries none."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Listen to the test's recorder."""
-        recorder = item.stash.get(RECORDER, None)
-        if recorder is not None:
-            recorder.listener = lambda m: self._write(item.nodeid, m)
-
-    def _write(self, nodeid: str, measurement: Measurement) -> None:
-        with self._path.open("a") as file:
-            file.write(json.dumps({"nodeid": nodeid, **asdict(measurement)}) + "\n")
+def stream(path: Path, nodeid: str, measurement: Measurement) -> None:
+    """Write a number to a file at once, because a killed worker's report carries none."""
+    with path.open("a") as file:
+        file.write(json.dumps({"nodeid": nodeid, **asdict(measurement)}) + "\n")
 
 
 class Report:
@@ -79,7 +68,7 @@ class Report:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take each phase of a check; its numbers come with the teardown."""
-        if "rlcheck" not in report.keywords and not any(key == PROPERTY for key, _ in report.user_properties):
+        if not (self._config.getoption("rlcheck") or any(key == PROPERTY for key, _ in report.user_properties)):
             return
         entry = self._entries.setdefault(report.nodeid, Entry(report.nodeid))
         entry.add(report)

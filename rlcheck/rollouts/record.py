@@ -136,6 +136,11 @@ class Rollouts:
         return np.diff(self.offsets)
 
     @property
+    def contexts(self) -> npt.NDArray[np.int64]:
+        """Length of prompt and response together of each row (B,)."""
+        return self.lengths + np.diff(self.prompt_offsets)
+
+    @property
     def rows(self) -> npt.NDArray[np.int64]:
         """Row index of each response token (N,)."""
         return np.repeat(np.arange(len(self)), self.lengths)
