@@ -40,7 +40,7 @@ class BrokenEngine:
 def shift(engine: Engine, generator: np.random.Generator) -> Engine:
     """Some rows, at least one, carry log-probs that are one or two positions off."""
     rows = np.flatnonzero(generator.random(1000) < generator.uniform(0, 0.3))
-    return shifting(engine, [int(generator.integers(30)), *rows], int(generator.choice([-2, -1, 1, 2])))
+    return shifting(engine, [int(generator.integers(30)), *rows.tolist()], int(generator.choice([-2, -1, 1, 2])))
 
 
 @fault("placeholder_logprob", "rlcheck_engine", ("contract", "mismatch"))
@@ -58,9 +58,11 @@ def hidden_temperature(engine: Engine, generator: np.random.Generator) -> Engine
 def shifting(engine: Engine, rows: Sequence[int], by: int) -> Engine:
     """Move the log-probs of the given rows by so many positions."""
 
+    chosen = frozenset(rows)
+
     def spoil(rollouts: Rollouts) -> Rollouts:
         parts = rollouts.split(rollouts.engine_logprobs)
-        moved = [np.roll(part, by) if row in rows else part for row, part in enumerate(parts)]
+        moved = [np.roll(part, by) if row in chosen else part for row, part in enumerate(parts)]
         return rollouts.replace(engine_logprobs=np.concatenate(moved))
 
     return BrokenEngine(engine, spoil)
