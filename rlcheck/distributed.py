@@ -16,7 +16,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler import LoadScopeScheduling
 
-    class SuiteScheduling(LoadScopeScheduling):
+    class SuiteScheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             suite, _, rest = nodeid.partition("::")
             return f"{suite}::{rest.split('::')[0]}" if suite == EMBEDDED_SUITE else suite

@@ -112,9 +112,9 @@ class _Decoding:
     def __post_init__(self) -> None:
         rows, device = len(self.prompts), self.model.device
         self.lengths = torch.tensor([len(prompt) for prompt in self.prompts], device=device)
-        prompt_mask = lm.pad(self.prompts, "left", 0, device).attention_mask
-        self.attention_mask = torch.nn.functional.pad(prompt_mask, (0, self.params.max_tokens), value=1)
-        self.width = prompt_mask.shape[1]
+        self.width = int(self.lengths.max())
+        columns = torch.arange(self.width + self.params.max_tokens, device=device)
+        self.attention_mask = (columns >= self.width - self.lengths[:, None]).long()
         self.uniforms = torch.from_numpy(uniforms(self.params.seed, rows, self.params.max_tokens)).to(device)
         self.ending = torch.tensor(sorted(self.params.ending_ids), dtype=torch.long, device=device)
         self.finished = torch.zeros(rows, dtype=torch.bool, device=device)
@@ -141,7 +141,7 @@ class _Decoding:
     def rollouts(self, version: int) -> Rollouts:
         """Cut every row at its end."""
         lengths = self.stopped_after.tolist()
-        cut = {
+        cut: dict[str, Any] = {
             name: [row[:length] for row, length in zip(torch.stack(parts, 1).cpu().numpy(), lengths, strict=True)]
             for name, parts in self.columns.items()
         }

@@ -19,7 +19,7 @@ def table_line(m: Measurement) -> str:
     value = f"{m.text} {m.unit}".strip()
     n = "" if m.n is None else f"n={m.n}"
     label = m.label.split(".", 1)[-1]
-    return f"{MARKS[m.verdict]:<4} {label:<25} {value:<22} {n:<7} {m.threshold}".rstrip()
+    return f"{MARKS[m.verdict]:<4} {label:<24} {value:<21} {n:<7} {m.threshold}".rstrip()
 
 
 def failure(recorder: Recorder, strict: bool = False) -> str:

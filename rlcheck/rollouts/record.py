@@ -138,7 +138,8 @@ class Rollouts:
     @property
     def contexts(self) -> npt.NDArray[np.int64]:
         """Length of prompt and response together of each row (B,)."""
-        return self.lengths + np.diff(self.prompt_offsets)
+        total: npt.NDArray[np.int64] = self.lengths + np.diff(self.prompt_offsets)
+        return total
 
     @property
     def rows(self) -> npt.NDArray[np.int64]:
