@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import numpy as np
 import pytest
 
 from rlcheck.blocks import unjudged_identity
+from rlcheck.entropies import entropies
 from rlcheck.intervals import martingale_mean, standardised
-from rlcheck.pairs import flatten
+from rlcheck.measure import Recorder
+from rlcheck.pairs import Pair, flatten_logprobs
+from rlcheck.protocols import Engine, Trainer
+from rlcheck.rollouts import Rollouts
 from rlcheck.rollouts.record import require_rows
+from rlcheck.settings import Settings
 from rlcheck.thresholds.table import RESCORING_TOLERANCE, limit_at
 
 CERTAIN = -1e-3
 """Nats: a trainer above this agrees that the token was all but certain."""
 
 
-def check_logprob_contract(rlcheck_rollouts, rlcheck_declarations, rlcheck_measure):
+def check_logprob_contract(
+    rlcheck_rollouts: Rollouts, rlcheck_declarations: Mapping[str, Any], rlcheck_measure: Recorder
+) -> None:
     """The stored rollouts hold nothing that cannot be right, such as a positive log-prob."""
     require_rows(rlcheck_rollouts)
     problems = rlcheck_rollouts.problems()
@@ -30,7 +40,7 @@ def check_logprob_contract(rlcheck_rollouts, rlcheck_declarations, rlcheck_measu
     assert not errors, "\n".join(errors)
 
 
-def check_no_placeholder_zeros(rlcheck_pair_looks, rlcheck_measure):
+def check_no_placeholder_zeros(rlcheck_pair_looks: Iterable[Pair], rlcheck_measure: Recorder) -> None:
     """No trained token has a log-prob of exactly 0 that the trainer denies; a lone survivor may have it."""
     for pair in rlcheck_pair_looks:
         zero = pair.rollouts.engine_logprobs[pair.valid] == 0
@@ -39,14 +49,20 @@ def check_no_placeholder_zeros(rlcheck_pair_looks, rlcheck_measure):
 
 
 def check_surprisal_equals_entropy(
-    rlcheck_looks, rlcheck_engine, rlcheck_settings, rlcheck_declarations, rlcheck_measure
-):
+    rlcheck_looks: Iterable[Rollouts],
+    rlcheck_engine: Engine | None,
+    rlcheck_trainer: Trainer | None,
+    rlcheck_settings: Settings,
+    rlcheck_declarations: Mapping[str, Any],
+    rlcheck_measure: Recorder,
+) -> None:
     """Tokens look as if drawn from the distribution reported for them: surprisal averages to entropy."""
     for rollouts in rlcheck_looks:
-        if rollouts.entropy is None:
+        entropy = entropies(rollouts, rlcheck_engine, rlcheck_trainer)
+        if entropy is None:
             pytest.skip("no entropy: fill Rollouts.entropy, or give the engine distribution(rollouts, positions)")
-        known = rollouts.mask & np.isfinite(rollouts.engine_logprobs) & np.isfinite(rollouts.entropy)
-        gap = -rollouts.engine_logprobs[known].astype(np.float64) - rollouts.entropy[known]
+        known = rollouts.mask & np.isfinite(rollouts.engine_logprobs) & np.isfinite(entropy)
+        gap = -rollouts.engine_logprobs[known].astype(np.float64) - entropy[known]
         estimate = martingale_mean(gap, rlcheck_measure.level)
         spread = float(np.sqrt((gap**2).mean()))
         reported = unjudged_identity(rollouts, bool(rlcheck_settings.rollouts), rlcheck_declarations)
@@ -56,15 +72,17 @@ def check_surprisal_equals_entropy(
             rlcheck_measure("contract.surprisal_z", estimate.value / estimate.standard_error, n=estimate.n)
 
 
-def check_scoring_repeats(rlcheck_pair_looks, rlcheck_trainer, rlcheck_measure):
+def check_scoring_repeats(
+    rlcheck_pair_looks: Iterable[Pair], rlcheck_trainer: Trainer | None, rlcheck_measure: Recorder
+) -> None:
     """The trainer gives one batch the same log-probs twice."""
     if rlcheck_trainer is None:
         pytest.skip("no trainer: override rlcheck_trainer, or name a model with --rlcheck-model")
     pair = next(iter(rlcheck_pair_looks))
-    again = flatten(pair.rollouts, rlcheck_trainer.logprobs(pair.rollouts), "the trainer's log-probs")
+    again = flatten_logprobs(pair.rollouts, rlcheck_trainer.logprobs(pair.rollouts))
     first = pair.old_logprobs
     if pair.rollouts.old_logprobs is not None:  # recorded ones may come from another machine
-        first = flatten(pair.rollouts, rlcheck_trainer.logprobs(pair.rollouts), "the trainer's log-probs")
+        first = flatten_logprobs(pair.rollouts, rlcheck_trainer.logprobs(pair.rollouts))
     change = np.where(pair.valid & np.isfinite(again), np.abs(first.astype(np.float64) - again), 0)
     per_row = np.bincount(pair.rollouts.rows, weights=change, minlength=len(pair.rollouts))
     tolerance = limit_at(RESCORING_TOLERANCE, rlcheck_measure.numerics)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from rlcheck import mismatch, temperature
 from rlcheck.blocks import unjudged_identity
-from rlcheck.intervals import share, token_mean
+from rlcheck.intervals import share
+from rlcheck.measure import Recorder
 from rlcheck.pairs import Pair
+from rlcheck.protocols import Trainer
+from rlcheck.settings import Settings
 
 LOW_PROBABILITY = 0.1
 REPORTED = (
@@ -18,7 +25,7 @@ REPORTED = (
 )
 
 
-def check_engine_and_trainer_agree(rlcheck_pair_looks, rlcheck_measure):
+def check_engine_and_trainer_agree(rlcheck_pair_looks: Iterable[Pair], rlcheck_measure: Recorder) -> None:
     """Engine and trainer give the sampled tokens the same log-probs, up to their precision."""
     for pair in rlcheck_pair_looks:
         d = pair.log_ratio
@@ -34,7 +41,12 @@ def check_engine_and_trainer_agree(rlcheck_pair_looks, rlcheck_measure):
                 rlcheck_measure("mismatch.bin_mean_abs", part.mean_abs, variant=label, n=part.n)
 
 
-def check_ratio_averages_to_one(rlcheck_pair_looks, rlcheck_settings, rlcheck_declarations, rlcheck_measure):
+def check_ratio_averages_to_one(
+    rlcheck_pair_looks: Iterable[Pair],
+    rlcheck_settings: Settings,
+    rlcheck_declarations: Mapping[str, Any],
+    rlcheck_measure: Recorder,
+) -> None:
     """The importance ratio averages to 1, as it does when both sides score the distribution sampled from."""
     for pair in rlcheck_pair_looks:
         d = pair.log_ratio
@@ -47,26 +59,28 @@ def check_ratio_averages_to_one(rlcheck_pair_looks, rlcheck_settings, rlcheck_de
         _mean("mismatch.second_order_gap", d + d**2 / 2, pair, rlcheck_measure, reported=reported)
 
 
-def check_last_trained_token_agrees(rlcheck_pair_looks, rlcheck_measure):
+def check_last_trained_token_agrees(rlcheck_pair_looks: Iterable[Pair], rlcheck_measure: Recorder) -> None:
     """The last trained token of each row, EOS where it stopped, agrees like the others."""
     for pair in rlcheck_pair_looks:
         _mean("mismatch.last_token_mean_abs", np.abs(pair.log_ratio), pair, rlcheck_measure, pair.last)
 
 
-def check_first_token_agrees(rlcheck_pair_looks, rlcheck_measure):
+def check_first_token_agrees(rlcheck_pair_looks: Iterable[Pair], rlcheck_measure: Recorder) -> None:
     """The first trained token of each row agrees like the others."""
     for pair in rlcheck_pair_looks:
         _mean("mismatch.first_token_mean_abs", np.abs(pair.log_ratio), pair, rlcheck_measure, pair.first)
 
 
-def check_low_probability_tokens_agree(rlcheck_pair_looks, rlcheck_measure):
+def check_low_probability_tokens_agree(rlcheck_pair_looks: Iterable[Pair], rlcheck_measure: Recorder) -> None:
     """Tokens to which the engine gave little probability, where precision is worst, agree well enough."""
     for pair in rlcheck_pair_looks:
         rare = pair.probability < LOW_PROBABILITY
         _mean("mismatch.low_probability_mean_abs", np.abs(pair.log_ratio), pair, rlcheck_measure, rare)
 
 
-def check_temperature_is_shared(rlcheck_pair_looks, rlcheck_trainer, rlcheck_measure):
+def check_temperature_is_shared(
+    rlcheck_pair_looks: Iterable[Pair], rlcheck_trainer: Trainer | None, rlcheck_measure: Recorder
+) -> None:
     """The trainer agrees best at the temperature that was requested."""
     if rlcheck_trainer is None:
         pytest.skip("no trainer: override rlcheck_trainer, or name a model with --rlcheck-model")
@@ -75,7 +89,7 @@ def check_temperature_is_shared(rlcheck_pair_looks, rlcheck_trainer, rlcheck_mea
     rlcheck_measure("mismatch.temperature_ratio", fitted, reported=pair.reported)
 
 
-def check_rows_are_not_shifted(rlcheck_pair_looks, rlcheck_measure):
+def check_rows_are_not_shifted(rlcheck_pair_looks: Iterable[Pair], rlcheck_measure: Recorder) -> None:
     """No row agrees better when its log-probs are moved by one or two tokens."""
     for pair in rlcheck_pair_looks:
         rollouts = pair.rollouts
@@ -89,16 +103,22 @@ def _compare(pair: Pair) -> mismatch.Mismatch:
     return mismatch.compare(rollouts.engine_logprobs, pair.old_logprobs, rollouts.offsets, rollouts.mask)
 
 
-def _mean(name, values, pair, rlcheck_measure, where=slice(None), reported=""):
+def _mean(
+    name: str,
+    values: npt.NDArray[Any],
+    pair: Pair,
+    measure: Recorder,
+    where: npt.NDArray[np.bool_] | slice = slice(None),
+    reported: str = "",
+) -> None:
     """Record the token mean of ``values`` over the tokens ``where``, with its interval over sequences."""
-    rows = pair.rows[where]
-    estimate = token_mean(values[where], rows, len(pair.rollouts), rlcheck_measure.level)
-    rlcheck_measure(name, estimate, reported=reported or pair.reported)
+    estimate = token_mean(values[where], pair.rows[where], len(pair.rollouts), measure.level)
+    measure(name, estimate, reported=reported or pair.reported)
 
 
-def _rows_over_half(pair, rlcheck_measure):
+def _rows_over_half(pair: Pair, measure: Recorder) -> None:
     """A token off by half a nat marks its row: a share in low precision, never in high precision."""
     bad = len(np.unique(pair.rows[np.abs(pair.log_ratio) > 0.5]))
     total = len(np.unique(pair.rows))
-    rlcheck_measure("mismatch.rows_over_half", bad, n=total, reported=pair.reported)
-    rlcheck_measure("mismatch.row_share_over_half", share(bad, total, rlcheck_measure.level), reported=pair.reported)
+    measure("mismatch.rows_over_half", bad, n=total, reported=pair.reported)
+    measure("mismatch.row_share_over_half", share(bad, total, measure.level), reported=pair.reported)

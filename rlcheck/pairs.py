@@ -30,7 +30,7 @@ class Pair:
     @classmethod
     def of(cls, rollouts: Rollouts, rows: Sequence[Array], reported: str = "") -> Pair:
         """Pair rollouts with one array per row; raises ``RlcheckError`` where a length does not fit."""
-        return cls(rollouts, flatten(rollouts, rows, "the trainer's log-probs"), reported)
+        return cls(rollouts, flatten_logprobs(rollouts, rows), reported)
 
     @classmethod
     def join(cls, parts: Sequence[Pair]) -> Pair:
@@ -94,7 +94,13 @@ def flatten(rollouts: Rollouts, rows: Sequence[Array], what: str) -> npt.NDArray
     for row, (values, length) in enumerate(zip(rows, rollouts.lengths, strict=True)):
         if len(values) != length:
             raise RlcheckError(f"{what}: row {row} has {len(values)} entries for {length} response tokens")
-    flat = np.concatenate([np.asarray(values, dtype=np.float32) for values in rows])
+    return np.concatenate([np.asarray(values, dtype=np.float32) for values in rows])
+
+
+def flatten_logprobs(rollouts: Rollouts, rows: Sequence[Array]) -> npt.NDArray[np.float32]:
+    """Flatten a trainer's answer into (N,); raises ``RlcheckError`` for a wrong length or a positive log-prob."""
+    what = "the trainer's log-probs"
+    flat = flatten(rollouts, rows, what)
     above = np.flatnonzero(flat > 1e-3)
     if len(above):
         row = rollouts.rows[above[0]]

@@ -7,7 +7,7 @@ import numpy as np
 from rlcheck.errors import RlcheckError
 from rlcheck.intervals import ratio
 from rlcheck.measure import Estimate
-from rlcheck.pairs import Pair, flatten
+from rlcheck.pairs import Pair, flatten_logprobs
 from rlcheck.protocols import Trainer
 
 STEP = 0.1
@@ -57,5 +57,5 @@ def _at(pair: Pair, trainer: Trainer, log_factor: float) -> np.ndarray:
     """The trainer's log-probs of the valid tokens at exp(log_factor) times the temperature."""
     params = pair.rollouts.params
     rollouts = pair.rollouts.replace(params=params.replace(temperature=params.temperature * np.exp(log_factor)))
-    flat = flatten(rollouts, trainer.logprobs(rollouts), "the trainer's log-probs")
+    flat = flatten_logprobs(rollouts, trainer.logprobs(rollouts))
     return flat[pair.valid].astype(np.float64)

@@ -133,13 +133,19 @@ class Rollouts:
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
         """Response length of each row (B,)."""
-        return np.diff(self.offsets)
+        lengths: npt.NDArray[np.int64] = np.diff(self.offsets)
+        return lengths
+
+    @property
+    def prompt_lengths(self) -> npt.NDArray[np.int64]:
+        """Prompt length of each row (B,)."""
+        lengths: npt.NDArray[np.int64] = np.diff(self.prompt_offsets)
+        return lengths
 
     @property
     def contexts(self) -> npt.NDArray[np.int64]:
         """Length of prompt and response together of each row (B,)."""
-        total: npt.NDArray[np.int64] = self.lengths + np.diff(self.prompt_offsets)
-        return total
+        return self.lengths + self.prompt_lengths
 
     @property
     def rows(self) -> npt.NDArray[np.int64]:
