@@ -11,7 +11,7 @@ import pytest
 
 from rlcheck import mismatch, temperature
 from rlcheck.blocks import unjudged_identity
-from rlcheck.intervals import share
+from rlcheck.intervals import share, token_mean
 from rlcheck.measure import Recorder
 from rlcheck.pairs import Pair
 from rlcheck.protocols import Trainer
