@@ -1,3 +1,36 @@
-"""Checks of LLM reinforcement-learning stacks, run by ``pytest --rlcheck``."""
+"""Checks of LLM reinforcement-learning stacks, run by ``pytest --rlcheck``.
+
+The names below are loaded on first use, because pytest imports this package in every project that has it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlcheck.errors import RlcheckError as RlcheckError
+    from rlcheck.protocols import TrainingTrace as TrainingTrace
+    from rlcheck.protocols import Weighted as Weighted
+    from rlcheck.readers import record as record
+    from rlcheck.rollouts import Rollouts as Rollouts
+    from rlcheck.rollouts import SamplingParams as SamplingParams
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "RlcheckError": "rlcheck.errors",
+    "Rollouts": "rlcheck.rollouts",
+    "SamplingParams": "rlcheck.rollouts",
+    "TrainingTrace": "rlcheck.protocols",
+    "Weighted": "rlcheck.protocols",
+    "record": "rlcheck.readers",
+}
+
+__all__ = ["RlcheckError", "Rollouts", "SamplingParams", "TrainingTrace", "Weighted", "__version__", "record"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rlcheck' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

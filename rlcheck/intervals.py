@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import special
 
 from rlcheck.measure import Estimate
 
@@ -33,7 +33,7 @@ def ratio(numerators: Array, denominators: Array, level: float) -> Estimate:
     value = float(x.sum() / total)
     variance = rows / (rows - 1) * float(((x - value * m) ** 2).sum()) / total**2
     error = math.sqrt(variance)
-    half_width = float(stats.t.isf(level / 2, rows - 1)) * error
+    half_width = float(-special.stdtrit(rows - 1, level / 2)) * error
     return Estimate(value, value - half_width, value + half_width, n, level, error)
 
 
@@ -54,8 +54,17 @@ def martingale_mean(values: Array, level: float) -> Estimate:
         return Estimate(float(values.sum()) if n else math.nan, -math.inf, math.inf, n, level)
     value = float(values.mean())
     error = math.sqrt(float((values.astype(np.float64) ** 2).sum())) / n
-    half_width = float(stats.norm.isf(level / 2)) * error
+    half_width = float(-special.ndtri(level / 2)) * error
     return Estimate(value, value - half_width, value + half_width, n, level, error)
+
+
+def standardised(estimate: Estimate, spread: float) -> Estimate:
+    """Express an estimate in units of ``spread``, a standard deviation."""
+    value, low, high, error = (
+        float(x / spread) if spread > 0 else 0.0
+        for x in (estimate.value, estimate.low, estimate.high, estimate.standard_error)
+    )
+    return Estimate(value, low, high, estimate.n, estimate.level, error)
 
 
 def share(count: int, total: int, level: float) -> Estimate:
@@ -65,7 +74,7 @@ def share(count: int, total: int, level: float) -> Estimate:
     """
     if total == 0:
         return Estimate(math.nan, 0.0, 1.0, 0, level)
-    low = 0.0 if count == 0 else float(stats.beta.isf(1 - level / 2, count, total - count + 1))
-    high = 1.0 if count == total else float(stats.beta.isf(level / 2, count + 1, total - count))
+    low = 0.0 if count == 0 else float(special.betaincinv(count, total - count + 1, level / 2))
+    high = 1.0 if count == total else float(special.betainccinv(count + 1, total - count, level / 2))
     value = count / total
     return Estimate(value, low, high, total, level, math.sqrt(value * (1 - value) / total))

@@ -1,20 +1,40 @@
-"""Where the plugin keeps its state on pytest's own objects."""
+"""What the plugin and the fixtures keep on pytest's own objects."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from rlcheck.measure import Recorder
+    from rlcheck.measure import Measurement, Recorder
     from rlcheck.settings import Settings
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One stack under check: its id (also the first part of its checks' ids) and what it overrides."""
+
+    id: str
+    overrides: frozenset[str]
+
+
+EMBEDDED_SUITE = "rlcheck"
+"""Id of the suite that runs where no conftest overrides anything."""
 
 SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
 """On the config: the resolved settings."""
 
-OVERRIDES: pytest.StashKey[dict[str, frozenset[str]]] = pytest.StashKey()
-"""On the config: suite id -> the contract's fixture names that its conftest files override."""
+SUITES: pytest.StashKey[dict[str, Suite]] = pytest.StashKey()
+"""On the config: the suites by id."""
+
+STACKS: pytest.StashKey[dict[str, dict[str, Any]]] = pytest.StashKey()
+"""On the config: what each suite's engine and trainer state of themselves, by suite id."""
 
 RECORDER: pytest.StashKey[Recorder] = pytest.StashKey()
 """On an item: the numbers it measured."""
+
+LISTENER: pytest.StashKey[Callable[[str, Measurement], None]] = pytest.StashKey()
+"""On the config: takes each number, with its test's id, as soon as it is measured."""

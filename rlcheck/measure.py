@@ -64,7 +64,7 @@ class Measurement:
         """The value, with its half-width where it is an estimate."""
         if self.low is None or self.high is None:
             return number(self.value)
-        return f"{number(self.value)} ± {number((self.high - self.low) / 2)}"
+        return f"{number(self.value)} ± {(self.high - self.low) / 2:.2g}"
 
 
 class Rules(Protocol):

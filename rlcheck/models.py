@@ -49,9 +49,10 @@ def tokenizer(name: str) -> Any | None:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(_folder(name))
+        found = AutoTokenizer.from_pretrained(_folder(name))
     except (OSError, ValueError):
         return None
+    return found if found("a")["input_ids"] else None  # without files transformers may give an empty one
 
 
 def embedded(attention: str = "sdpa") -> Any:

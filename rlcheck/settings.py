@@ -10,9 +10,11 @@ from glob import glob
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rlcheck.errors import RlcheckError, closest
+from rlcheck.keys import SETTINGS
 from rlcheck.numerics import canonical_dtype
-from rlcheck.thresholds import Thresholds
 
 DTYPES = ("bfloat16", "float16", "float32")
 ATTENTION = ("sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention")
@@ -23,7 +25,7 @@ ROW_TOKENS = 32
 class Settings:
     """What one run was asked to do; every field is also an option and an ini key."""
 
-    model: str = "embedded"
+    model: str | None = None
     dtype: str = "bfloat16"
     trainer_dtype: str = "bfloat16"
     device: str = "cpu"
@@ -35,6 +37,11 @@ class Settings:
     budget: float | None = None
     strict: bool = False
     json: Path | None = None
+
+    @property
+    def model_name(self) -> str:
+        """The model of the default engine and trainer."""
+        return self.model or "embedded"
 
 
 @dataclass(frozen=True)
@@ -153,7 +160,17 @@ def resolve(command_line: Mapping[str, Any], ini: Callable[[str], Any]) -> Setti
     return Settings(**given)
 
 
+def resolved(config: pytest.Config) -> Settings:
+    """Return the settings of a pytest run, resolved on first use."""
+    if SETTINGS not in config.stash:
+        given = {option.name: config.getoption(f"rlcheck_{option.name}") for option in OPTIONS}
+        config.stash[SETTINGS] = resolve(given, config.getini)
+    return config.stash[SETTINGS]
+
+
 def _thresholds(from_ini: list[str], from_cli: list[str]) -> tuple[tuple[str, str], ...]:
+    from rlcheck.thresholds import Thresholds
+
     lines = [(line, "ini rlcheck_thresholds") for line in from_ini]
     lines += [(line, "--rlcheck-threshold") for line in from_cli]
     Thresholds.from_lines(lines)

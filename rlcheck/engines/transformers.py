@@ -12,9 +12,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from rlcheck import logits, scoring
+from rlcheck import lm
 from rlcheck.errors import RlcheckError
-from rlcheck.forward import Batch, CausalLM, describe, evaluation, fingerprint, pad
 from rlcheck.progress import track
 from rlcheck.rollouts import Rollouts, SamplingParams
 
@@ -30,29 +29,35 @@ class TransformersEngine:
     def __init__(self, model: Any, *, fp32_head: bool = False, name: str = "", version: int = 0) -> None:
         self.model = model
         self.version = version
-        self._lm = CausalLM(model, fp32_head=fp32_head)
+        self._lm = lm.CausalLM(model, fp32_head=fp32_head)
         self._name = name
         self._prefix: _Prefix | None = None
 
     @property
     def info(self) -> Mapping[str, str]:
         """Model, dtype, attention, device and vocabulary size."""
-        return describe(self._lm, self._name)
+        return lm.describe(self._lm, self._name)
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """The ids that end a response, from the model's generation config."""
+        ids = self.model.generation_config.eos_token_id
+        return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)
 
     @torch.no_grad()
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
         """Sample one response per prompt; raises ``RlcheckError`` for an empty prompt or an id out of range."""
         require_prompts(prompts, self._lm.vocabulary)
-        with evaluation(self.model):
+        with lm.evaluation(self.model):
             return self._decode([list(prompt) for prompt in prompts], params)
 
     def score(self, rollouts: Rollouts) -> list[npt.NDArray[np.float32]]:
         """Log-probs of the responses by one prefill, at temperature 1 and untruncated."""
-        return scoring.logprobs(self._lm, rollouts, SamplingParams(), layout="left")
+        return lm.logprobs(self._lm, rollouts, SamplingParams(), layout="left")
 
     def distribution(self, rollouts: Rollouts, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """Log-probs (n, V) at ``positions`` (n, 2) of row and token, at ``rollouts.params``."""
-        return scoring.distribution(self._lm, rollouts, positions, layout="left")
+        return lm.distribution(self._lm, rollouts, positions, layout="left")
 
     def reset_prefix_cache(self) -> None:
         """Forget the KV cache of prompts seen before."""
@@ -60,7 +65,7 @@ class TransformersEngine:
 
     def fingerprint(self) -> dict[str, str]:
         """sha256 of every tensor by name."""
-        return fingerprint(self.model)
+        return lm.fingerprint(self.model)
 
     def load_weights(self, weights: Mapping[str, Tensor], version: int | None = None) -> None:
         """Take new weights, forget cached prompts, and move on to the next version (or the given one)."""
@@ -81,7 +86,7 @@ class TransformersEngine:
 
     def _prefill(self, prompts: list[list[int]]) -> tuple[Tensor, Any]:
         if self._prefix is None or self._prefix.prompts != prompts:
-            hidden, cache = self._lm.hidden(pad(prompts, "left", 0, self._lm.device), use_cache=True)
+            hidden, cache = self._lm.hidden(lm.pad(prompts, "left", 0, self._lm.device), use_cache=True)
             self._prefix = _Prefix(copy.deepcopy(prompts), hidden[:, -1], cache)
         return self._prefix.hidden, copy.deepcopy(self._prefix.cache)
 
@@ -99,44 +104,44 @@ class _Decoding:
 
     prompts: list[list[int]]
     params: SamplingParams
-    lm: CausalLM
+    model: lm.CausalLM
     columns: dict[str, list[Tensor]] = field(
         default_factory=lambda: {"response_ids": [], "engine_logprobs": [], "entropy": []}
     )
 
     def __post_init__(self) -> None:
-        rows, device = len(self.prompts), self.lm.device
+        rows, device = len(self.prompts), self.model.device
         self.lengths = torch.tensor([len(prompt) for prompt in self.prompts], device=device)
-        prompt_mask = pad(self.prompts, "left", 0, device).attention_mask
-        self.attention_mask = torch.nn.functional.pad(prompt_mask, (0, self.params.max_tokens), value=1)
-        self.width = prompt_mask.shape[1]
+        self.width = int(self.lengths.max())
+        columns = torch.arange(self.width + self.params.max_tokens, device=device)
+        self.attention_mask = (columns >= self.width - self.lengths[:, None]).long()
         self.uniforms = torch.from_numpy(uniforms(self.params.seed, rows, self.params.max_tokens)).to(device)
         self.ending = torch.tensor(sorted(self.params.ending_ids), dtype=torch.long, device=device)
         self.finished = torch.zeros(rows, dtype=torch.bool, device=device)
         self.stopped_after = torch.full((rows,), self.params.max_tokens, device=device)
         penalises = self.params.repetition_penalty != 1
-        self.seen = logits.seen_tokens(self.prompts, self.lm.vocabulary, device) if penalises else None
+        self.seen = lm.seen_tokens(self.prompts, self.model.vocabulary, device) if penalises else None
 
     def take(self, step_logits: Tensor, position: int) -> Tensor:
         """Draw the next token of every row and record it with its log-prob."""
-        context = logits.Context(self.seen, torch.full_like(self.lengths, position))
-        logprobs = logits.process(step_logits, self.params, context)
-        tokens = logits.draw(logprobs, self.uniforms[:, position])
+        context = lm.Context(self.seen, torch.full_like(self.lengths, position))
+        logprobs = lm.process(step_logits, self.params, context)
+        tokens = lm.draw(logprobs, self.uniforms[:, position])
         self.columns["response_ids"].append(tokens)
         self.columns["engine_logprobs"].append(logprobs.gather(-1, tokens[:, None])[:, 0])
-        self.columns["entropy"].append(logits.entropy(logprobs))
+        self.columns["entropy"].append(lm.entropy(logprobs))
         self._note_endings(tokens, position)
         return tokens
 
-    def step(self, tokens: Tensor, position: int) -> Batch:
+    def step(self, tokens: Tensor, position: int) -> lm.Batch:
         """Return the next decode step's inputs."""
         mask = self.attention_mask[:, : self.width + position + 1]
-        return Batch(tokens[:, None], mask, (self.lengths + position)[:, None])
+        return lm.Batch(tokens[:, None], mask, (self.lengths + position)[:, None])
 
     def rollouts(self, version: int) -> Rollouts:
         """Cut every row at its end."""
         lengths = self.stopped_after.tolist()
-        cut = {
+        cut: dict[str, Any] = {
             name: [row[:length] for row, length in zip(torch.stack(parts, 1).cpu().numpy(), lengths, strict=True)]
             for name, parts in self.columns.items()
         }

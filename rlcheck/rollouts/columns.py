@@ -74,8 +74,8 @@ def from_lists(
 def validate(rollouts: Rollouts) -> None:
     """Raise ``RlcheckError`` where the lengths of the flat columns do not fit together."""
     n_rows, n_tokens = len(rollouts.offsets) - 1, len(rollouts.response_ids)
-    for name, length in ((rollouts.offsets, n_tokens), (rollouts.prompt_offsets, len(rollouts.prompt_ids))):
-        if not len(name) or name[0] != 0 or name[-1] != length or np.any(np.diff(name) < 0):
+    for offsets, length in ((rollouts.offsets, n_tokens), (rollouts.prompt_offsets, len(rollouts.prompt_ids))):
+        if not len(offsets) or offsets[0] != 0 or offsets[-1] != length or np.any(np.diff(offsets) < 0):
             raise RlcheckError("offsets must rise from 0 to the number of tokens")
     if len(rollouts.prompt_offsets) != n_rows + 1:
         raise RlcheckError(f"{len(rollouts.prompt_offsets) - 1} prompts for {n_rows} responses")

@@ -65,8 +65,8 @@ def _mask(rollouts: Rollouts) -> Iterator[Problem]:
 
 def _uid(rollouts: Rollouts) -> Iterator[Problem]:
     if rollouts.uid is not None:
-        seen: set[Any] = set()
-        repeated = [row for row, uid in enumerate(rollouts.uid) if uid in seen or seen.add(uid)]
+        first: dict[Any, int] = {}
+        repeated = [row for row, uid in enumerate(rollouts.uid) if first.setdefault(uid, row) != row]
         yield from _rows("error", "uid", np.array(repeated, dtype=np.int64), "an id that another row has")
 
 

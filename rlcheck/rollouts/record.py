@@ -133,17 +133,31 @@ class Rollouts:
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
         """Response length of each row (B,)."""
-        return np.diff(self.offsets)
+        lengths: npt.NDArray[np.int64] = np.diff(self.offsets)
+        return lengths
+
+    @property
+    def prompt_lengths(self) -> npt.NDArray[np.int64]:
+        """Prompt length of each row (B,)."""
+        lengths: npt.NDArray[np.int64] = np.diff(self.prompt_offsets)
+        return lengths
+
+    @property
+    def contexts(self) -> npt.NDArray[np.int64]:
+        """Length of prompt and response together of each row (B,)."""
+        return self.lengths + self.prompt_lengths
 
     @property
     def rows(self) -> npt.NDArray[np.int64]:
         """Row index of each response token (N,)."""
-        return np.repeat(np.arange(len(self)), self.lengths)
+        rows: npt.NDArray[np.int64] = np.repeat(np.arange(len(self)), self.lengths)
+        return rows
 
     @property
     def positions(self) -> npt.NDArray[np.int64]:
         """Position of each response token within its response (N,)."""
-        return np.arange(self.n_tokens) - np.repeat(self.offsets[:-1], self.lengths)
+        positions: npt.NDArray[np.int64] = np.arange(self.n_tokens) - np.repeat(self.offsets[:-1], self.lengths)
+        return positions
 
     def prompts(self) -> list[list[int]]:
         """Prompt ids, one list per row."""

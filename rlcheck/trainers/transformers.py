@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from rlcheck import scoring
+from rlcheck import lm
 from rlcheck.errors import RlcheckError
-from rlcheck.forward import CausalLM, Layout, describe, fingerprint
 from rlcheck.rollouts import Rollouts
 
 
@@ -27,7 +26,7 @@ class TransformersTrainer:
     ) -> None:
         self.model = model
         self.version = version
-        self._lm = CausalLM(model, fp32_head=fp32_head)
+        self._lm = lm.CausalLM(model, fp32_head=fp32_head)
         self._name = name
         self._eval_mode = eval_mode
         self._before_perturb: dict[str, torch.Tensor] = {}
@@ -35,21 +34,21 @@ class TransformersTrainer:
     @property
     def info(self) -> Mapping[str, str]:
         """Model, dtype, attention, device and vocabulary size."""
-        return describe(self._lm, self._name)
+        return lm.describe(self._lm, self._name)
 
     def logprobs(
-        self, rollouts: Rollouts, *, batch_size: int | None = None, layout: Layout = "right"
+        self, rollouts: Rollouts, *, batch_size: int | None = None, layout: lm.Layout = "right"
     ) -> list[npt.NDArray[np.float32]]:
         """Log-prob of every response token, one (T_i,) array a row; -inf outside a truncated support."""
-        return scoring.logprobs(self._lm, rollouts, rollouts.params, **self._how(batch_size, layout))
+        return lm.logprobs(self._lm, rollouts, rollouts.params, **self._how(batch_size, layout))
 
     def token_stats(self, rollouts: Rollouts, *, batch_size: int | None = None) -> dict[str, list[npt.NDArray[Any]]]:
         """``entropy`` (nats), ``argmax`` and ``rank`` (0 = most likely) of every response token."""
-        return scoring.token_stats(self._lm, rollouts, **self._how(batch_size, "right"))
+        return lm.token_stats(self._lm, rollouts, **self._how(batch_size, "right"))
 
     def distribution(self, rollouts: Rollouts, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """Log-probs (n, V) at ``positions`` (n, 2) of row and token, at ``rollouts.params``."""
-        return scoring.distribution(self._lm, rollouts, positions, **self._how(None, "right"))
+        return lm.distribution(self._lm, rollouts, positions, **self._how(None, "right"))
 
     @torch.no_grad()
     def perturb(self, scale: float, seed: int) -> None:
@@ -75,7 +74,7 @@ class TransformersTrainer:
 
     def fingerprint(self) -> dict[str, str]:
         """sha256 of every tensor by name."""
-        return fingerprint(self.model)
+        return lm.fingerprint(self.model)
 
-    def _how(self, batch_size: int | None, layout: Layout) -> dict[str, Any]:
+    def _how(self, batch_size: int | None, layout: lm.Layout) -> dict[str, Any]:
         return {"batch_size": batch_size, "layout": layout, "eval_mode": self._eval_mode}

@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 
 from rlcheck.errors import RlcheckError
-from rlcheck.logits import in_chunks
+from rlcheck.lm.processors import in_chunks
 
 Layout = Literal["right", "left", "packed"]
 LAYOUTS: tuple[Layout, ...] = ("right", "left", "packed")
 
 
 class Batch(NamedTuple):
-    """Token ids (B, L), their attention mask ((B, L), or (1, 1, L, L) when packed) and position ids (B, L)."""
+    """Token ids (B, L), their attention mask (B, L), None when packed, and position ids (B, L)."""
 
     ids: Tensor
-    attention_mask: Tensor
+    attention_mask: Tensor | None
     position_ids: Tensor
 
 
@@ -78,9 +78,9 @@ class CausalLM:
         body, forward = self._body, self._body.forward
 
         def stub(*_: Any, **__: Any) -> Any:
-            from transformers.modeling_outputs import BaseModelOutputWithPast
+            from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
-            return BaseModelOutputWithPast(last_hidden_state=hidden[None])
+            return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden[None])
 
         body.forward = stub
         try:
@@ -140,13 +140,10 @@ def response_states(
 
 
 def _pack(sequences: Sequence[Sequence[int]], device: torch.device) -> Batch:
+    """Lay documents end to end; transformers tells them apart by their restarting position ids."""
     ids = torch.tensor([[token for sequence in sequences for token in sequence]])
-    lengths = torch.tensor([len(sequence) for sequence in sequences])
-    document = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
-    positions = torch.cat([torch.arange(int(length)) for length in lengths])[None]
-    index = torch.arange(ids.shape[1])
-    may_attend = (document[:, None] == document) & (index[:, None] >= index)
-    return Batch(ids.to(device), may_attend[None, None].to(device), positions.to(device))
+    positions = torch.cat([torch.arange(len(sequence)) for sequence in sequences])[None]
+    return Batch(ids.to(device), None, positions.to(device))
 
 
 def describe(lm: CausalLM, name: str) -> dict[str, str]:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from rlcheck.errors import RlcheckError
-from rlcheck.forward import CausalLM, Layout, evaluation, pad, response_states
-from rlcheck.logits import Context, entropy, process, seen_tokens
+from rlcheck.lm.forward import CausalLM, Layout, evaluation, pad, response_states
+from rlcheck.lm.processors import Context, entropy, process, seen_tokens
 from rlcheck.progress import track
 from rlcheck.rollouts import Rollouts, SamplingParams
 

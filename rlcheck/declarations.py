@@ -1,0 +1,33 @@
+"""What a stack claims about itself, so that a convention is judged only where it was declared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlcheck.errors import RlcheckError, closest
+
+NAMES: dict[str, str] = {
+    "bitwise": "log-probs are bit-equal across batch sizes, layouts and both sides",
+    "moe": "the model is a mixture of experts",
+    "routing_replay": "the trainer replays the engine's expert routing",
+    "quantised": "the engine samples from quantised weights or activations",
+    "dtype": "dtype of both sides, where rollouts are recorded and no engine can be asked",
+    "unfiltered": "recorded rollouts hold every sampled row, none was filtered by reward or length",
+    "missing_logprobs": "largest share of trained tokens that may lack an engine log-prob",
+    "kv_across_sync": "the KV cache is kept across an in-flight weight update",
+    "batch_reuse": "how often one batch is trained on",
+    "aggregation": "what a loss averages over: token or sequence",
+    "denominator_over": "which tokens the denominator counts: kept or all",
+    "advantage_family": "the advantage estimator",
+    "truncation_policy": "what happens to truncated episodes",
+}
+"""Every declaration, and what it claims."""
+
+
+def validate(declared: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return ``declared``; raises ``RlcheckError`` on a name that nothing reads."""
+    for name in declared:
+        if name not in NAMES:
+            raise RlcheckError(f"rlcheck_declarations: unknown name {name!r}: {closest(name, NAMES)}")
+    return declared

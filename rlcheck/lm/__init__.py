@@ -1,0 +1,26 @@
+"""A causal LM's log-probs: processors of sampling parameters, forward passes, scoring of given tokens."""
+
+from rlcheck.lm.forward import LAYOUTS, Batch, CausalLM, Layout, describe, evaluation, fingerprint, pad
+from rlcheck.lm.processors import Context, draw, entropy, process, seen_tokens, truncate
+from rlcheck.lm.scoring import distribution, logprobs, scored, token_stats
+
+__all__ = [
+    "LAYOUTS",
+    "Batch",
+    "CausalLM",
+    "Context",
+    "Layout",
+    "describe",
+    "distribution",
+    "draw",
+    "entropy",
+    "evaluation",
+    "fingerprint",
+    "logprobs",
+    "pad",
+    "process",
+    "scored",
+    "seen_tokens",
+    "token_stats",
+    "truncate",
+]

@@ -1,0 +1,109 @@
+"""The pytest plugin: options, settings, and the one place where a check fails on its numbers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rlcheck import __version__, settings
+from rlcheck.errors import RlcheckError
+from rlcheck.keys import RECORDER
+
+if TYPE_CHECKING:
+    from rlcheck.measure import Recorder
+
+pytest.register_assert_rewrite("rlcheck.checks")
+pytest_plugins = [
+    "rlcheck.collection",
+    "rlcheck.report.gather",
+    "rlcheck.expected",
+    "rlcheck.distributed",
+    "rlcheck.fixtures.suite",
+    "rlcheck.fixtures.stack",
+    "rlcheck.fixtures.samples",
+    "rlcheck.fixtures.looks",
+]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Register every option once more as an ini key."""
+    group = parser.getgroup("rlcheck", "checks of an LLM reinforcement-learning stack")
+    group.addoption("--rlcheck", action="store_true", help="collect and run the shipped checks, and only them")
+    for option in settings.OPTIONS:
+        action: dict[str, Any] = {
+            "bool": {"action": "store_true"},
+            "linelist": {"action": "append", "metavar": option.metavar},
+        }.get(option.ini, {"metavar": option.metavar})
+        group.addoption(option.flag, dest=f"rlcheck_{option.name}", default=None, help=option.help, **action)
+        parser.addini(option.ini_key, option.help, type=option.ini, default=None)  # type: ignore[arg-type]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Resolve the settings; a wrong one ends the run here, in one line."""
+    config.addinivalue_line("markers", "rlcheck: a check that rlcheck ships")
+    if not config.getoption("rlcheck"):
+        return
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise pytest.UsageError("rlcheck: WORLD_SIZE > 1: one process owns the stack; record from the ranks instead")
+    try:
+        settings.resolved(config)
+    except RlcheckError as error:
+        raise pytest.UsageError(f"rlcheck: {error}") from None
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Name what will be checked, and how."""
+    if not config.getoption("rlcheck"):
+        return None
+    from rlcheck.report import messages
+
+    return f"rlcheck: {__version__}, {messages.settings_line(settings.resolved(config))}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup() -> Iterator[Any]:
+    """Show an ``RlcheckError`` of a fixture as one line."""
+    try:
+        return (yield)
+    except RlcheckError as error:
+        pytest.fail(f"rlcheck: {error}", pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[Any]:
+    """Judge what a test measured after it has measured everything; a real exception wins."""
+    try:
+        result = yield
+    except RlcheckError as error:
+        pytest.fail("\n".join([f"rlcheck: {error}", *_numbers(pyfuncitem)]), pytrace=False)
+    except Exception:
+        if numbers := _numbers(pyfuncitem):
+            pyfuncitem.add_report_section("call", "rlcheck measurements", "\n".join(numbers))
+        raise
+    if recorder := pyfuncitem.stash.get(RECORDER, None):
+        judge(pyfuncitem, recorder)
+    return result
+
+
+def judge(item: pytest.Function, recorder: Recorder) -> None:
+    """Fail or skip a test by its numbers."""
+    from rlcheck.report import messages
+
+    strict = settings.resolved(item.config).strict
+    if recorder.errors or recorder.having("fail") or (strict and recorder.having("undecided")):
+        pytest.fail(messages.failure(recorder, strict), pytrace=False)
+    if (reason := messages.nothing_decided(recorder)) and item.get_closest_marker("rlcheck"):
+        pytest.skip(reason)
+
+
+def _numbers(item: pytest.Function) -> list[str]:
+    """What a test had measured before it broke."""
+    recorder = item.stash.get(RECORDER, None)
+    if recorder is None or not recorder.measurements:
+        return []
+    from rlcheck.report import messages
+
+    return ["measured before:", *map(messages.table_line, recorder.measurements)]

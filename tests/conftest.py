@@ -1,0 +1,56 @@
+"""Shared by all our tests: inner pytest runs, and the embedded stack built once."""
+
+import gc
+import os
+from pathlib import Path
+
+import hypothesis  # noqa: F401
+import pytest
+
+# Imported here so that inner runs in this process find them loaded and do not load them anew.
+import torch
+import transformers  # noqa: F401
+from transformers import Qwen3ForCausalLM  # noqa: F401
+
+from rlcheck import models
+from rlcheck.engines import TransformersEngine
+from rlcheck.trainers import TransformersTrainer
+
+pytest_plugins = ["pytester"]
+SEEDS = range(int(os.environ.get("RLCHECK_SEEDS", "3")))
+
+torch.set_num_threads(1)
+gc.freeze()  # every inner run collects garbage thoroughly; what is loaded now is none
+
+
+@pytest.fixture
+def inner(pytester, monkeypatch):
+    """Run an inner ``pytest --rlcheck``; files by keyword, ``tests__a__conftest`` for tests/a/conftest.py."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+
+    def run(*arguments, ini="", process=False, **files):
+        pytester.makeini(f"[pytest]\n{ini}")
+        for name, text in files.items():
+            path = pytester.path.joinpath(*name.split("__")).with_suffix(".py")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        call = pytester.runpytest_subprocess if process else pytester.runpytest_inprocess
+        return call("--rlcheck", *arguments)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def embedded():
+    """Engine and trainer on the embedded model, by dtype pair; each pair is built once."""
+    made = {}
+
+    def get(engine="float32", trainer=None):
+        dtypes = (engine, trainer or engine)
+        if dtypes not in made:
+            first, second = models.load_pair("embedded", dtypes)
+            made[dtypes] = TransformersEngine(first), TransformersTrainer(second)
+        return made[dtypes]
+
+    return get
