@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rlcheck.blackbox import declare as declare
     from rlcheck.errors import RlcheckError as RlcheckError
     from rlcheck.protocols import TrainingTrace as TrainingTrace
     from rlcheck.protocols import Weighted as Weighted
@@ -24,10 +25,20 @@ _HOMES = {
     "SamplingParams": "rlcheck.rollouts",
     "TrainingTrace": "rlcheck.protocols",
     "Weighted": "rlcheck.protocols",
+    "declare": "rlcheck.blackbox",
     "record": "rlcheck.readers",
 }
 
-__all__ = ["RlcheckError", "Rollouts", "SamplingParams", "TrainingTrace", "Weighted", "__version__", "record"]
+__all__ = [
+    "RlcheckError",
+    "Rollouts",
+    "SamplingParams",
+    "TrainingTrace",
+    "Weighted",
+    "__version__",
+    "declare",
+    "record",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -102,7 +102,7 @@ class TestTrl:
 
     def test_the_default_loss(self):
         loss = trl.policy_loss()
-        assert broken(check_policy_loss(loss, examples=30)) <= {"moved_by_nonfinite"}
+        assert broken(check_policy_loss(loss, examples=30)) == {"moved_by_garbage", "moved_by_nonfinite"}
         assert loss_response.repartition_gap(loss, (2, 8)) < 1e-9
 
     def test_cispo_caps_the_ratio_at_epsilon_not_above_one(self):
