@@ -41,6 +41,20 @@ def inner(pytester, monkeypatch):
     return run
 
 
+@pytest.fixture
+def third_party(pytester):
+    """Install a package that ships one module of checks."""
+
+    def install(topic, source):
+        pytester.syspathinsert()
+        pytester.makepyfile(**{f"{topic}_check": source})
+        info = pytester.mkdir(f"{topic}-1.0.dist-info")
+        info.joinpath("METADATA").write_text(f"Metadata-Version: 2.1\nName: {topic}\nVersion: 1.0\n")
+        info.joinpath("entry_points.txt").write_text(f"[rlcheck.checks]\n{topic} = {topic}_check\n")
+
+    return install
+
+
 @pytest.fixture(scope="session")
 def embedded():
     """Engine and trainer on the embedded model, by dtype pair; each pair is built once."""

@@ -233,11 +233,7 @@ def test_expected_failures_are_strict_and_must_match(inner):
     result.stdout.fnmatch_lines(["*check_rows_are_not_shifted*FAILED*"])
 
 
-def test_third_party_checks_join(inner, pytester):
-    pytester.syspathinsert()
-    pytester.makepyfile(house_check="def check_house(rlcheck_engine, rlcheck_measure): rlcheck_measure('house.x', 1)")
-    info = pytester.mkdir("house-1.0.dist-info")
-    info.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: house\nVersion: 1.0\n")
-    info.joinpath("entry_points.txt").write_text("[rlcheck.checks]\nhouse = house_check\n")
+def test_third_party_checks_join(inner, third_party):
+    third_party("house", "def check_house(rlcheck_engine, rlcheck_measure): rlcheck_measure('house.x', 1)")
     result = inner("-v", "-k", "house", conftest=stack("mine"))
     result.stdout.fnmatch_lines(["*::house::check_house *"])

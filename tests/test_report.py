@@ -19,6 +19,23 @@ def rlcheck_engine():
 def rlcheck_trainer():
     return FakeTrainer("mine", offset={offset})
 """
+SPOILT = """
+import numpy as np
+import pytest
+from fakes import FakeEngine, FakeTrainer
+
+class Spoilt(FakeEngine):
+    def sample(self, prompts, params):
+        return super().sample(prompts, params).replace({columns})
+
+@pytest.fixture(scope="session")
+def rlcheck_engine():
+    return Spoilt("mine")
+
+@pytest.fixture(scope="session")
+def rlcheck_trainer():
+    return FakeTrainer("mine")
+"""
 HEALTHY, BROKEN = CONFTEST.format(offset=0), CONFTEST.format(offset=0.4)
 MEASUREMENT = {
     *("name", "variant", "value", "low", "high", "level", "kind", "unit", "n"),
@@ -119,33 +136,21 @@ def test_a_real_exception_wins_and_carries_the_numbers(pytester):
     result.stdout.fnmatch_lines(["E *KeyError: 'lost'", "*rlcheck measurements*", "FAIL shifted_rows * == 0"])
 
 
-def test_a_check_that_measures_nothing_is_no_pass(inner, pytester):
-    pytester.syspathinsert()
-    pytester.makepyfile(idle_check="def check_idle(rlcheck_engine, rlcheck_measure): pass")
-    info = pytester.mkdir("idle-1.0.dist-info")
-    info.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: idle\nVersion: 1.0\n")
-    info.joinpath("entry_points.txt").write_text("[rlcheck.checks]\nidle = idle_check\n")
+def test_a_check_that_measures_nothing_is_no_pass(inner, third_party):
+    third_party("idle", "def check_idle(rlcheck_engine, rlcheck_measure): pass")
     result = inner("-k", "idle", "-rs", conftest=HEALTHY)
     result.stdout.fnmatch_lines(["*nothing judged: no number was measured*"])
 
 
 def test_missing_logprobs_everywhere_is_no_pass(inner):
-    blind = HEALTHY.replace(
-        'FakeEngine("mine")',
-        'type("Blind", (FakeEngine,), {"sample": lambda self, p, q:'
-        ' FakeEngine.sample(self, p, q).replace(engine_logprobs=np.full(960, np.nan, np.float32))})("mine")',
-    ).replace("import pytest", "import numpy as np\nimport pytest")
+    blind = SPOILT.format(columns="engine_logprobs=np.full(960, np.nan, np.float32)")
     result = inner("-k", "mismatch", "-rs", conftest=blind)
     assert set(result.parseoutcomes()) == {"skipped", "deselected"}
     result.stdout.fnmatch_lines(["*no trained token has a log-prob on both sides*"])
 
 
 def test_unsound_rollouts_fail_the_contract_and_skip_the_rest(inner):
-    positive = HEALTHY.replace(
-        'FakeEngine("mine")',
-        'type("Odd", (FakeEngine,), {"sample": lambda self, p, q:'
-        ' FakeEngine.sample(self, p, q).replace(engine_logprobs=np.full(960, 0.5, np.float32))})("mine")',
-    ).replace("import pytest", "import numpy as np\nimport pytest")
+    positive = SPOILT.format(columns="engine_logprobs=np.full(960, 0.5, np.float32)")
     result = inner("-rs", conftest=positive)
     outcomes = result.parseoutcomes()
     assert outcomes["failed"] == 1
@@ -236,9 +241,5 @@ def test_an_engine_that_states_no_dtype_gets_the_loosest_thresholds_and_a_line(i
 
 
 def test_uids_may_repeat_from_call_to_call(inner):
-    counted = HEALTHY.replace(
-        'FakeEngine("mine")',
-        'type("Counted", (FakeEngine,), {"sample": lambda self, p, q:'
-        ' FakeEngine.sample(self, p, q).replace(uid=np.arange(len(p)).astype(object))})("mine")',
-    ).replace("import pytest", "import numpy as np\nimport pytest")
+    counted = SPOILT.format(columns="uid=np.arange(len(prompts)).astype(object)")
     assert inner("-k", "surprisal", conftest=counted).parseoutcomes()["passed"] == 1
