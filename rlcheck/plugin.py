@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -70,6 +71,18 @@ def pytest_fixture_setup() -> Iterator[Any]:
         return (yield)
     except RlcheckError as error:
         pytest.fail(f"rlcheck: {error}", pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    """Say what to write where an override has too narrow a scope, the commonest slip of a first conftest."""
+    report = yield
+    if report.when == "setup" and report.failed:
+        narrow = re.search(r"ScopeMismatch: .* the (\w+) scoped fixture (rlcheck_\w+)", report.longreprtext)
+        if narrow:
+            scope, name = narrow.groups()
+            report.longrepr = f'rlcheck: {name} has {scope} scope: write @pytest.fixture(scope="session") above it'
+    return report
 
 
 @pytest.hookimpl(wrapper=True)

@@ -121,6 +121,13 @@ def test_a_misspelt_fixture_name_is_pointed_out(inner, rest):
     )
 
 
+def test_an_override_of_too_narrow_a_scope_is_told_what_to_write(inner):
+    narrow = stack("mine").replace('@pytest.fixture(scope="session")', "@pytest.fixture")
+    result = inner("-k", "trainer_agree", conftest=narrow)
+    result.stdout.fnmatch_lines(['rlcheck: rlcheck_engine has function scope: write @pytest.fixture(scope="session")*'])
+    assert "ScopeMismatch" not in result.stdout.str()
+
+
 @pytest.mark.parametrize("mode", ["prepend", "append", "importlib"])
 def test_user_modules_are_not_even_imported(inner, mode):
     files = {"conftest": stack("mine"), "test_user": RAISES, "tests__test_more": RAISES, "helpers": RAISES}
