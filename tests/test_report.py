@@ -240,6 +240,18 @@ def test_an_engine_that_states_no_dtype_gets_the_loosest_thresholds_and_a_line(i
     result.stdout.fnmatch_lines(["*dtype not stated*loosest thresholds apply", "ok   mean_abs*<= 0.4", "*loosest row*"])
 
 
+@pytest.mark.parametrize(("declared", "outcome"), [(0.2, "passed"), (0.01, "failed")])
+def test_missing_logprobs_are_judged_against_what_is_declared(inner, declared, outcome):
+    gaps = SPOILT.format(columns="engine_logprobs=np.where(np.arange(960) % 10, -1, np.nan).astype(np.float32)")
+    declares = f"""
+@pytest.fixture(scope="session")
+def rlcheck_declarations():
+    return {{"missing_logprobs": {declared}}}
+"""
+    assert inner("-k", "logprob_contract", conftest=gaps + declares).parseoutcomes()[outcome] == 1
+    assert inner("-k", "logprob_contract", conftest=gaps).parseoutcomes()["passed"] == 1
+
+
 def test_uids_may_repeat_from_call_to_call(inner):
     counted = SPOILT.format(columns="uid=np.arange(len(prompts)).astype(object)")
     assert inner("-k", "surprisal", conftest=counted).parseoutcomes()["passed"] == 1
