@@ -64,6 +64,15 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     return f"rlcheck: {__version__}, {messages.settings_line(settings.resolved(config))}"
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Show the progress of long work on a terminal, and only there."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if session.config.getoption("rlcheck") and reporter is not None and reporter.isatty:
+        from rlcheck.progress import show_with
+
+        show_with(lambda line: reporter.write(f"\r\x1b[K{line}", flush=True))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup() -> Iterator[Any]:
     """Show an ``RlcheckError`` of a fixture as one line."""
