@@ -88,6 +88,7 @@ class Recorder:
     numerics: str = "unknown"
     measurements: list[Measurement] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    explanations: list[str] = field(default_factory=list)
     listener: Callable[[Measurement], None] | None = None
 
     def __call__(
@@ -127,9 +128,14 @@ class Recorder:
         """The measurements with the given verdict."""
         return [measurement for measurement in self.measurements if measurement.verdict == verdict]
 
+    def explain(self, line: str) -> None:
+        """Add a line to what is said if the check fails."""
+        self.explanations.append(line)
+
     def restart(self) -> None:
         """Forget all numbers, because a larger sample is about to be measured."""
         self.measurements.clear()
+        self.explanations.clear()
 
 
 def number(value: float) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -63,6 +64,15 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     return f"rlcheck: {__version__}, {messages.settings_line(settings.resolved(config))}"
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Show the progress of long work on a terminal, and only there."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if session.config.getoption("rlcheck") and reporter is not None and reporter.isatty:
+        from rlcheck.progress import show_with
+
+        show_with(lambda line: reporter.write(f"\r\x1b[K{line}", flush=True))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup() -> Iterator[Any]:
     """Show an ``RlcheckError`` of a fixture as one line."""
@@ -70,6 +80,18 @@ def pytest_fixture_setup() -> Iterator[Any]:
         return (yield)
     except RlcheckError as error:
         pytest.fail(f"rlcheck: {error}", pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    """Say what to write where an override has too narrow a scope, the commonest slip of a first conftest."""
+    report = yield
+    if report.when == "setup" and report.failed:
+        narrow = re.search(r"ScopeMismatch: .* the (\w+) scoped fixture (rlcheck_\w+)", report.longreprtext)
+        if narrow:
+            scope, name = narrow.groups()
+            report.longrepr = f'rlcheck: {name} has {scope} scope: write @pytest.fixture(scope="session") above it'
+    return report
 
 
 @pytest.hookimpl(wrapper=True)

@@ -22,9 +22,11 @@ def show_with(write: Callable[[str], None] | None) -> None:
 def track(items: Iterable[T], what: str) -> Iterator[T]:
     """Yield ``items``, saying now and then how many are done."""
     total = f"/{len(items)}" if isinstance(items, Sized) else ""
-    last = time.monotonic()
+    start = last = time.monotonic()
     for done, item in enumerate(items, start=1):
         yield item
         if _show and time.monotonic() - last > PATIENCE:
             last = time.monotonic()
             _show[0](f"rlcheck: {what} {done}{total}")
+    if _show and last > start:
+        _show[0]("")

@@ -1,23 +1,30 @@
 """Shared by all our tests: inner pytest runs, and the embedded stack built once."""
 
 import gc
+import importlib
 import os
+import pkgutil
 from pathlib import Path
 
 import hypothesis  # noqa: F401
 import pytest
-
-# Imported here so that inner runs in this process find them loaded and do not load them anew.
 import torch
 import transformers  # noqa: F401
 from transformers import Qwen3ForCausalLM  # noqa: F401
 
-from rlcheck import models
+import rlcheck
+from rlcheck import checks, fixtures, models
 from rlcheck.engines import TransformersEngine
 from rlcheck.trainers import TransformersTrainer
 
 pytest_plugins = ["pytester"]
 SEEDS = range(int(os.environ.get("RLCHECK_SEEDS", "3")))
+
+for package, prefix in ((rlcheck, "rlcheck."), (checks, "rlcheck.checks."), (fixtures, "rlcheck.fixtures.")):
+    for module in pkgutil.walk_packages(package.__path__, prefix):
+        # Inner runs in this process must find every module loaded: one loaded anew would hold other classes.
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
 
 torch.set_num_threads(1)
 gc.freeze()  # every inner run collects garbage thoroughly; what is loaded now is none
@@ -39,6 +46,20 @@ def inner(pytester, monkeypatch):
         return call("--rlcheck", *arguments)
 
     return run
+
+
+@pytest.fixture
+def third_party(pytester):
+    """Install a package that ships one module of checks."""
+
+    def install(topic, source):
+        pytester.syspathinsert()
+        pytester.makepyfile(**{f"{topic}_check": source})
+        info = pytester.mkdir(f"{topic}-1.0.dist-info")
+        info.joinpath("METADATA").write_text(f"Metadata-Version: 2.1\nName: {topic}\nVersion: 1.0\n")
+        info.joinpath("entry_points.txt").write_text(f"[rlcheck.checks]\n{topic} = {topic}_check\n")
+
+    return install
 
 
 @pytest.fixture(scope="session")

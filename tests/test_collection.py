@@ -112,12 +112,20 @@ def test_a_renamed_and_an_imported_fixture_count_as_overrides(inner, pytester):
     result.stdout.fnmatch_lines(["*FakeEngine renamed*"])
 
 
-def test_a_misspelt_fixture_name_is_pointed_out(inner):
-    text = stack("mine") + "\n@pytest.fixture\ndef rlcheck_promts(): return [[3]]\n"
+@pytest.mark.parametrize("rest", [stack("mine"), "import pytest\n"])
+def test_a_misspelt_fixture_name_is_pointed_out(inner, rest):
+    text = rest + "\n@pytest.fixture\ndef rlcheck_promts(): return [[3]]\n"
     result = inner("--collect-only", conftest=text)
     result.stdout.fnmatch_lines(
         ["rlcheck: *defines rlcheck_promts, which no check asks for: did you mean rlcheck_prompts*"]
     )
+
+
+def test_an_override_of_too_narrow_a_scope_is_told_what_to_write(inner):
+    narrow = stack("mine").replace('@pytest.fixture(scope="session")', "@pytest.fixture")
+    result = inner("-k", "trainer_agree", conftest=narrow)
+    result.stdout.fnmatch_lines(['rlcheck: rlcheck_engine has function scope: write @pytest.fixture(scope="session")*'])
+    assert "ScopeMismatch" not in result.stdout.str()
 
 
 @pytest.mark.parametrize("mode", ["prepend", "append", "importlib"])
@@ -232,11 +240,7 @@ def test_expected_failures_are_strict_and_must_match(inner):
     result.stdout.fnmatch_lines(["*check_rows_are_not_shifted*FAILED*"])
 
 
-def test_third_party_checks_join(inner, pytester):
-    pytester.syspathinsert()
-    pytester.makepyfile(house_check="def check_house(rlcheck_engine, rlcheck_measure): rlcheck_measure('house.x', 1)")
-    info = pytester.mkdir("house-1.0.dist-info")
-    info.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: house\nVersion: 1.0\n")
-    info.joinpath("entry_points.txt").write_text("[rlcheck.checks]\nhouse = house_check\n")
+def test_third_party_checks_join(inner, third_party):
+    third_party("house", "def check_house(rlcheck_engine, rlcheck_measure): rlcheck_measure('house.x', 1)")
     result = inner("-v", "-k", "house", conftest=stack("mine"))
     result.stdout.fnmatch_lines(["*::house::check_house *"])

@@ -19,6 +19,23 @@ def rlcheck_engine():
 def rlcheck_trainer():
     return FakeTrainer("mine", offset={offset})
 """
+SPOILT = """
+import numpy as np
+import pytest
+from fakes import FakeEngine, FakeTrainer
+
+class Spoilt(FakeEngine):
+    def sample(self, prompts, params):
+        return super().sample(prompts, params).replace({columns})
+
+@pytest.fixture(scope="session")
+def rlcheck_engine():
+    return Spoilt("mine")
+
+@pytest.fixture(scope="session")
+def rlcheck_trainer():
+    return FakeTrainer("mine")
+"""
 HEALTHY, BROKEN = CONFTEST.format(offset=0), CONFTEST.format(offset=0.4)
 MEASUREMENT = {
     *("name", "variant", "value", "low", "high", "level", "kind", "unit", "n"),
@@ -119,33 +136,21 @@ def test_a_real_exception_wins_and_carries_the_numbers(pytester):
     result.stdout.fnmatch_lines(["E *KeyError: 'lost'", "*rlcheck measurements*", "FAIL shifted_rows * == 0"])
 
 
-def test_a_check_that_measures_nothing_is_no_pass(inner, pytester):
-    pytester.syspathinsert()
-    pytester.makepyfile(idle_check="def check_idle(rlcheck_engine, rlcheck_measure): pass")
-    info = pytester.mkdir("idle-1.0.dist-info")
-    info.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: idle\nVersion: 1.0\n")
-    info.joinpath("entry_points.txt").write_text("[rlcheck.checks]\nidle = idle_check\n")
+def test_a_check_that_measures_nothing_is_no_pass(inner, third_party):
+    third_party("idle", "def check_idle(rlcheck_engine, rlcheck_measure): pass")
     result = inner("-k", "idle", "-rs", conftest=HEALTHY)
     result.stdout.fnmatch_lines(["*nothing judged: no number was measured*"])
 
 
 def test_missing_logprobs_everywhere_is_no_pass(inner):
-    blind = HEALTHY.replace(
-        'FakeEngine("mine")',
-        'type("Blind", (FakeEngine,), {"sample": lambda self, p, q:'
-        ' FakeEngine.sample(self, p, q).replace(engine_logprobs=np.full(960, np.nan, np.float32))})("mine")',
-    ).replace("import pytest", "import numpy as np\nimport pytest")
+    blind = SPOILT.format(columns="engine_logprobs=np.full(960, np.nan, np.float32)")
     result = inner("-k", "mismatch", "-rs", conftest=blind)
     assert set(result.parseoutcomes()) == {"skipped", "deselected"}
     result.stdout.fnmatch_lines(["*no trained token has a log-prob on both sides*"])
 
 
 def test_unsound_rollouts_fail_the_contract_and_skip_the_rest(inner):
-    positive = HEALTHY.replace(
-        'FakeEngine("mine")',
-        'type("Odd", (FakeEngine,), {"sample": lambda self, p, q:'
-        ' FakeEngine.sample(self, p, q).replace(engine_logprobs=np.full(960, 0.5, np.float32))})("mine")',
-    ).replace("import pytest", "import numpy as np\nimport pytest")
+    positive = SPOILT.format(columns="engine_logprobs=np.full(960, 0.5, np.float32)")
     result = inner("-rs", conftest=positive)
     outcomes = result.parseoutcomes()
     assert outcomes["failed"] == 1
@@ -214,3 +219,39 @@ def test_json_is_whole_or_absent(tmp_path, monkeypatch):
         write_atomically(target, "new")
     assert target.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [
+        ("object()", "*rlcheck_engine is a object without sample(prompts, params)*"),
+        ("type('E', (), {'sample': lambda self, p, q: [1]})()", "*sample returned a list, not rlcheck.Rollouts*"),
+    ],
+)
+def test_what_is_no_engine_is_one_clear_line(inner, engine, message):
+    result = inner("-k", "logprob_contract", conftest=HEALTHY.replace('FakeEngine("mine")', engine))
+    result.stdout.fnmatch_lines([message])
+    assert "blocks.py" not in result.stdout.str()
+
+
+def test_an_engine_that_states_no_dtype_gets_the_loosest_thresholds_and_a_line(inner):
+    silent = HEALTHY.replace('FakeEngine("mine")', 'FakeEngine("mine", dtype="odd")')
+    result = inner("-v", "-k", "trainer_agree", conftest=silent)
+    result.stdout.fnmatch_lines(["*dtype not stated*loosest thresholds apply", "ok   mean_abs*<= 0.4", "*loosest row*"])
+
+
+@pytest.mark.parametrize(("declared", "outcome"), [(0.2, "passed"), (0.01, "failed")])
+def test_missing_logprobs_are_judged_against_what_is_declared(inner, declared, outcome):
+    gaps = SPOILT.format(columns="engine_logprobs=np.where(np.arange(960) % 10, -1, np.nan).astype(np.float32)")
+    declares = f"""
+@pytest.fixture(scope="session")
+def rlcheck_declarations():
+    return {{"missing_logprobs": {declared}}}
+"""
+    assert inner("-k", "logprob_contract", conftest=gaps + declares).parseoutcomes()[outcome] == 1
+    assert inner("-k", "logprob_contract", conftest=gaps).parseoutcomes()["passed"] == 1
+
+
+def test_uids_may_repeat_from_call_to_call(inner):
+    counted = SPOILT.format(columns="uid=np.arange(len(prompts)).astype(object)")
+    assert inner("-k", "surprisal", conftest=counted).parseoutcomes()["passed"] == 1

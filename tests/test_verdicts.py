@@ -168,18 +168,30 @@ def test_false_alarms_of_the_verdict_rule(level, runs, allowed):
 
 
 def false_alarms(level, runs, gates=10, rows=30, batch=2_000):
-    from scipy import special
-
     generator = np.random.default_rng(11)
-    quantiles = [-special.stdtrit(rows * look - 1, level / (gates * LOOKS) / 2) for look in range(1, LOOKS + 1)]
     alarms = 0
     for _ in range(runs // batch):
-        failed = np.zeros((batch, gates), dtype=bool)
         data = generator.normal(size=(batch, gates, rows * LOOKS)).astype(np.float32)
-        for look, quantile in enumerate(quantiles, start=1):
-            seen = data[..., : rows * look]
-            error = seen.std(-1, ddof=1) / np.sqrt(rows * look)
-            failed |= seen.mean(-1) - quantile * error > 0
-            failed |= seen.mean(-1) + quantile * error < 0
-        alarms += int(failed.any(1).sum())
+        failed = [beyond(data[..., : rows * look], level / (gates * LOOKS)) for look in range(1, LOOKS + 1)]
+        alarms += int(np.any(failed, axis=(0, 2)).sum())
     return alarms
+
+
+def beyond(data, level):
+    """Whether the interval of each mean over the last axis lies wholly off 0: the rule, for many samples at once."""
+    from scipy import special
+
+    rows = data.shape[-1]
+    half_width = -special.stdtrit(rows - 1, level / 2) * data.std(-1, ddof=1) / np.sqrt(rows)
+    return np.abs(data.mean(-1)) > half_width
+
+
+def test_that_rule_is_the_recorders():
+    generator = np.random.default_rng(3)
+    data = generator.normal(0.4, 1, size=(300, 30))
+    expected = beyond(data, 0.01)
+    assert 0.1 < expected.mean() < 0.9
+    for sample, outside in zip(data, expected, strict=True):
+        recorder = Recorder(Thresholds.from_lines([("own.mean in [0, 0]", "here")], level=0.01))
+        recorder("own.mean", ratio(sample, np.ones(30), recorder.level))
+        assert (recorder.measurements[0].verdict == "fail") == outside

@@ -22,7 +22,7 @@ def table_line(m: Measurement) -> str:
 def failure(recorder: Recorder, strict: bool = False) -> str:
     """The message of a failing check: every number beyond its threshold, and what that looks like."""
     beyond = recorder.having("fail") + (recorder.having("undecided") if strict else [])
-    lines = list(recorder.errors)
+    lines = [*recorder.errors, *recorder.explanations]
     for m in beyond:
         lines += [sentence(m), f"    threshold from: {m.source}"]
     causes = dict.fromkeys(cause for m in beyond for cause in m.causes)

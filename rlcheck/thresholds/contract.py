@@ -52,6 +52,16 @@ ROWS = (
     ),
     Quantity("contract.surprisal_gap", "nats", "mean surprisal minus mean entropy"),
     Quantity("contract.surprisal_z", "", "surprisal gap in standard errors"),
+    Quantity(
+        "contract.missing_beyond_declared",
+        "",
+        "share of trained tokens without an engine log-prob, beyond the share declared",
+        "==",
+        0,
+        kind="exact",
+        source="your declaration missing_logprobs",
+        causes=("bad_record",),
+    ),
     Quantity("contract.missing_share", "", "share of trained tokens without an engine log-prob"),
     Quantity("contract.rescoring_max_abs", "nats", "largest difference between two scorings of one batch"),
 )
