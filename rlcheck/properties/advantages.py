@@ -58,6 +58,16 @@ def moved_by_shift(advantage: Subject, groups: RewardGroups) -> float:
     return distance(answer(advantage, shifted), answer(advantage, groups))
 
 
+def moved_by_scale(advantage: Subject, groups: RewardGroups) -> float:
+    """Largest difference between the advantages of doubled rewards and doubled advantages."""
+    return distance(answer(advantage, _doubled(groups)), 2 * answer(advantage, groups))
+
+
+def changed_by_scale(advantage: Subject, groups: RewardGroups) -> float:
+    """Largest change of an advantage when every reward is doubled."""
+    return distance(answer(advantage, _doubled(groups)), answer(advantage, groups))
+
+
 def off_zero_sum(advantage: Subject, groups: RewardGroups) -> float:
     """Largest sum of advantages over a group, in size."""
     return largest(_by_group(answer(advantage, groups), groups))
@@ -105,6 +115,8 @@ FINITE = Property("not_finite", "every advantage is finite", not_finite)
 ORDER = Property("moved_by_order", "an advantage follows its attempt through a permutation", moved_by_order, 1e-5)
 LABELS = Property("moved_by_labels", "the names of groups do not matter", moved_by_labels, 1e-5)
 SHIFT = Property("moved_by_shift", "a constant added to all rewards does not matter", moved_by_shift, 1e-3)
+SCALE = Property("moved_by_scale", "advantages grow with the rewards", moved_by_scale, 1e-3)
+SCALE_FREE = Property("changed_by_scale", "normalised advantages do not grow with the rewards", changed_by_scale, 0.02)
 ZERO_SUM = Property("off_zero_sum", "advantages of a group sum to 0", off_zero_sum, 1e-4)
 BATCH_SUM = Property("off_batch_sum", "advantages of the batch sum to 0", off_batch_sum, 1e-4)
 EQUAL = Property("of_equal_rewards", "equal rewards give advantage 0", of_equal_rewards, 1e-5)
@@ -118,14 +130,17 @@ ALWAYS = (RAISED, FINITE, ORDER, LABELS)
 
 GROUPED = (SHIFT, ZERO_SUM, EQUAL, SINGLE)
 FAMILY: dict[str, tuple[Property, ...]] = {
-    "reward": (),
-    "group_mean": GROUPED,
-    "leave_one_out": GROUPED,
-    "group_normalised": (*GROUPED, BOUND),
-    "batch_mean": (SHIFT, BATCH_SUM, EQUAL),
-    "batch_normalised": (SHIFT, BATCH_SUM, EQUAL, SINGLE),
+    "reward": (SCALE,),
+    "group_mean": (*GROUPED, SCALE),
+    "leave_one_out": (*GROUPED, SCALE),
+    "group_normalised": (*GROUPED, BOUND, SCALE_FREE),
+    "batch_mean": (SHIFT, BATCH_SUM, EQUAL, SCALE),
+    "batch_normalised": (SHIFT, BATCH_SUM, EQUAL, SINGLE, SCALE_FREE),
 }
 """What follows from the declared family."""
+
+CONVENTIONS = tuple(dict.fromkeys(one for of_family in FAMILY.values() for one in of_family))
+"""What follows from some family or other."""
 
 
 def check_advantage(
@@ -144,6 +159,15 @@ def check_advantage(
     if accepted(advantage, {"status": None}):
         found += hunt(advantage, (FAILED,), WITH_FAILURES, seed=seed, examples=examples)
     return found
+
+
+def check_conventions(advantage: Subject, *, seed: int = 0, examples: int = 100) -> list[Finding]:
+    """What a function of undeclared family has of the properties of the families."""
+    return hunt(advantage, CONVENTIONS, GROUPS, seed=seed, examples=examples, shrinking=False)
+
+
+def _doubled(groups: RewardGroups) -> RewardGroups:
+    return dataclasses.replace(groups, rewards=2 * groups.rewards)
 
 
 def _index(groups: RewardGroups) -> Tensor:
