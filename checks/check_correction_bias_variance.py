@@ -14,9 +14,9 @@ from rlcheck.protocols import Correction
 
 SIGMAS = (0.25, 1.0)
 DRAWS = 100
-IN_BATCH_DRAWS, REPETITIONS = 5, 500
+IN_BATCH_DRAWS, REPETITIONS = 3, 200
 NO_WEIGHTS = "the weights do not follow rho near 1, so they do not claim to remove bias"
-SAMPLED = "looks across the batch: five draws by Monte Carlo"
+SAMPLED = "looks across the batch: three draws by Monte Carlo"
 
 
 def check_correction_bias_variance(rlcheck_correction: Correction, rlcheck_measure: Recorder) -> None:

@@ -33,7 +33,7 @@ ROWS = (
         1e-6,
         kind="exact",
         source="every loss in use starts from the policy gradient; float32 log-probs give 1e-13",
-        causes=("broadcast", "masked_trains", "double_correction"),
+        causes=("broadcast", "masked_trains", *_POWERS),
     ),
     Quantity(
         "policy_loss.off_policy_misdirection",
