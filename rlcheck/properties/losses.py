@@ -44,8 +44,9 @@ def gap(found: Answer, expected: Answer) -> float:
 
 
 def raised(loss: PolicyLoss, batch: PolicyBatch) -> float:
-    """0: that loss and backward ran at all is the property."""
+    """0: that loss and backward ran at all, with and without tokens in the mask, is the property."""
     answer(loss, batch)
+    answer(loss, _emptied(batch), denominator=torch.tensor(10.0))
     return 0.0
 
 
@@ -74,8 +75,7 @@ def moved_by_nonfinite(loss: PolicyLoss, batch: PolicyBatch) -> float:
 
 def trains_when_empty(loss: PolicyLoss, batch: PolicyBatch) -> float:
     """Largest value or gradient of a micro-batch without any token in the mask, in a step of ten."""
-    empty = dataclasses.replace(batch, mask=torch.zeros_like(batch.mask))
-    value, gradient = answer(loss, empty, denominator=torch.tensor(10.0))
+    value, gradient = answer(loss, _emptied(batch), denominator=torch.tensor(10.0))
     return max(largest(value), largest(gradient))
 
 
@@ -142,6 +142,10 @@ def check_policy_loss(loss: PolicyLoss, *, seed: int = 0, examples: int = 100) -
 def check_extremes(loss: PolicyLoss, *, seed: int = 0, examples: int = 100) -> Finding:
     """Whether loss and gradient stay finite at log-ratios near float32's overflow (some stacks do not clamp)."""
     return hunt(loss, (FINITE,), EXTREMES, seed=seed, examples=examples)[0]
+
+
+def _emptied(batch: PolicyBatch) -> PolicyBatch:
+    return dataclasses.replace(batch, mask=torch.zeros_like(batch.mask))
 
 
 def _moved_by(loss: PolicyLoss, batch: PolicyBatch, garbage: tuple[float, ...]) -> float:
