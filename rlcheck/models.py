@@ -27,6 +27,7 @@ def load(name: str, dtype: str, device: str = "cpu", attention: str = "sdpa") ->
     Raises ``RlcheckError`` where there is no such model or a needed package is missing.
     """
     torch_dtype = getattr(torch, dtype)
+    _require_device(device)
     if name == EMBEDDED:
         model = embedded(attention).to(torch_dtype)
     else:
@@ -37,9 +38,16 @@ def load(name: str, dtype: str, device: str = "cpu", attention: str = "sdpa") ->
 def load_pair(name: str, dtypes: tuple[str, str], device: str = "cpu", attention: str = "sdpa") -> tuple[Any, Any]:
     """Return two models that hold equal weights: loaded in the narrower dtype, copied in the other."""
     narrow = min(dtypes, key=lambda dtype: torch.finfo(getattr(torch, dtype)).bits)
-    model = load(name, narrow, device, attention)
-    first, second = (copy.deepcopy(model).to(getattr(torch, dtype)) for dtype in dtypes)
-    return first, second
+    first = load(name, narrow, device, attention)
+    second = copy.deepcopy(first)
+    return first.to(getattr(torch, dtypes[0])), second.to(getattr(torch, dtypes[1]))
+
+
+def _require_device(device: str) -> None:
+    kind = torch.device(device).type
+    backend = {"cpu": None, "mps": torch.backends.mps}.get(kind, getattr(torch, kind, None))
+    if kind != "cpu" and (backend is None or not backend.is_available()):
+        raise RlcheckError(f"--rlcheck-device {device}: this machine, or this build of torch, has none")
 
 
 def tokenizer(name: str) -> Any | None:

@@ -115,7 +115,7 @@ class _Decoding:
         self.width = int(self.lengths.max())
         columns = torch.arange(self.width + self.params.max_tokens, device=device)
         self.attention_mask = (columns >= self.width - self.lengths[:, None]).long()
-        self.uniforms = torch.from_numpy(uniforms(self.params.seed, rows, self.params.max_tokens)).to(device)
+        self.uniforms = torch.from_numpy(uniforms(self.params.seed, rows, self.params.max_tokens))
         self.ending = torch.tensor(sorted(self.params.ending_ids), dtype=torch.long, device=device)
         self.finished = torch.zeros(rows, dtype=torch.bool, device=device)
         self.stopped_after = torch.full((rows,), self.params.max_tokens, device=device)

@@ -22,7 +22,7 @@ class TransformersTrainer:
     """
 
     def __init__(
-        self, model: Any, *, fp32_head: bool = False, name: str = "", version: int = 0, eval_mode: bool = True
+        self, model: Any, *, fp32_head: bool = False, name: str = "", version: int | None = None, eval_mode: bool = True
     ) -> None:
         self.model = model
         self.version = version
@@ -60,7 +60,7 @@ class TransformersTrainer:
             noise = torch.randn(parameter.shape, generator=generator).to(parameter)
             spread = parameter.float().std(correction=0).to(parameter)
             parameter.add_(scale * (spread if spread > 0 else parameter.abs().mean()) * noise)
-        self.version += 1
+        self.version = (self.version or 0) + 1
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -70,7 +70,7 @@ class TransformersTrainer:
         for name, parameter in self.model.named_parameters():
             parameter.copy_(self._before_perturb[name])
         self._before_perturb = {}
-        self.version += 1
+        self.version = (self.version or 0) + 1
 
     def fingerprint(self) -> dict[str, str]:
         """sha256 of every tensor by name."""
