@@ -33,7 +33,7 @@ def test_what_is_recorded_reads_back(tmp_path):
     assert rollouts.responses() == [[5, 6, 7], [5, 6, 7]]
     np.testing.assert_array_equal(rollouts.engine_logprobs, [-1, -2, np.nan, -1, -2, -3])
     assert rollouts.uid.tolist() == ["a", "b"]
-    assert rollouts.old_logprobs is None  # only one file has it
+    np.testing.assert_array_equal(rollouts.old_logprobs, [-1.5, np.nan, np.nan, *[np.nan] * 3])
     alone = read_rollouts(str(tmp_path / "run" / "rank0.jsonl"))
     np.testing.assert_array_equal(alone.old_logprobs, [-1.5, np.nan, np.nan])
     assert alone.extra["latency"].tolist() == [0.25]
