@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from rlcheck.errors import RlcheckError
 from rlcheck.simulation import kernel, world
 from rlcheck.simulation.compiled import compiled_run
 from rlcheck.simulation.config import PipelineConfig
+from rlcheck.simulation.laws import paused_seconds
 
 Floats = npt.NDArray[np.float64]
 
@@ -59,7 +60,7 @@ class Summary:
     seconds: float
     episodes_per_hour: float  # trained
     utilisation: float  # share of slot seconds spent in attempts that ended, pauses included
-    wasted: float  # share of those seconds in attempts that were not trained
+    wasted: float  # share of those seconds in attempts dropped or masked
     staleness_mean: float
     staleness_median: float
     staleness_p95: float
@@ -115,7 +116,7 @@ def summary(run: PipelineRun) -> Summary:
         seconds=run.seconds,
         episodes_per_hour=3600.0 * int(trained.sum()) / run.seconds,
         utilisation=busy / (run.config.slots * run.seconds),
-        wasted=float(log.seconds[ended & ~log.consumed].sum()) / busy,
+        wasted=float(log.seconds[ended & (log.drop_reason != "")].sum()) / busy,
         staleness_mean=float(stale.mean()),
         staleness_median=float(np.median(stale)),
         staleness_p95=float(np.quantile(stale, 0.95)),
@@ -190,7 +191,6 @@ def _read(config: PipelineConfig, rows: int, table: Any) -> PipelineRun:
     steps = Steps(begun, begun + config.train_seconds, starts, ends, first + np.arange(config.steps))
     started, finished, trained = column("started"), column("finished"), column("trained")
     flying = np.isnan(finished)
-    worked = np.where(flying, ends[-1], finished) - started - _paused(steps, started, finished)
     episodes = Episodes(
         episode_id=column("episode"),
         group_id=column("episode") // config.group_size,
@@ -203,15 +203,7 @@ def _read(config: PipelineConfig, rows: int, table: Any) -> PipelineRun:
         version_finished=np.where(flying, -1, steps.version_at(finished)),
         trained_step=trained,
         trained_version=np.where(trained >= 0, first + trained, -1),
-        tokens=np.rint(worked * config.tokens_per_second).astype(np.int64),
     )
-    return PipelineRun(config, episodes, steps, column("intended"), column("saved"))
-
-
-def _paused(steps: Steps, started: Floats, finished: Floats) -> Floats:
-    """(N,) seconds of the syncs that began while each attempt was in flight."""
-    before = np.append(0.0, np.cumsum(steps.sync_end - steps.sync_start))
-    return np.asarray(
-        before[np.searchsorted(steps.sync_start, np.nan_to_num(finished, nan=np.inf))]
-        - before[np.searchsorted(steps.sync_start, started)]
-    )
+    worked = np.where(flying, ends[-1], finished) - started - paused_seconds(episodes, steps)
+    tokens = np.rint(worked * config.tokens_per_second).astype(np.int64)
+    return PipelineRun(config, replace(episodes, tokens=tokens), steps, column("intended"), column("saved"))
