@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlcheck.episodes.columns import Column, codes
-from rlcheck.episodes.problems import DROP_REASONS, STATUSES, Problem
+from rlcheck.episodes.problems import DROP_REASONS, STATUSES
 from rlcheck.episodes.records import Episodes, Steps, concatenate
 
-__all__ = ["DROP_REASONS", "STATUSES", "Column", "Episodes", "Problem", "Steps", "codes", "concatenate"]
+__all__ = ["DROP_REASONS", "STATUSES", "Column", "Episodes", "Steps", "codes", "concatenate"]

@@ -20,7 +20,7 @@ def absent() -> Column:
 def as_ids(name: str, values: npt.ArrayLike) -> Column:
     """Whole numbers stay numbers; anything else is kept as Python objects."""
     column = np.asarray(values)
-    if column.dtype.kind == "f":
+    if column.dtype.kind == "f" and column.size:
         raise RlcheckError(f"column {name}: ids are whole numbers or text, not {column.dtype}")
     return column.astype(np.int64 if column.dtype.kind in "iu" else object, copy=False)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -11,24 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcheck.episodes.columns import Column, codes
+from rlcheck.rollouts.problems import Problem
 
 if TYPE_CHECKING:
     from rlcheck.episodes.records import Episodes, Steps
 
 STATUSES = ("done", "truncated", "timeout", "infra", "in_flight")
 DROP_REASONS = ("", "timeout", "infra", "stale", "surplus", "masked", "retried", "requeued")
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One kind of bad content: its first row (counted from 0), the column, and what is wrong there."""
-
-    row: int
-    column: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"row {self.row} (counted from 0), column {self.column}: {self.message}"
 
 
 def episode_problems(log: Episodes) -> list[Problem]:
@@ -62,7 +50,7 @@ def _labels(log: Episodes) -> Iterator[Problem | None]:
     flying = log.consumed & ~log.ended
     yield _first(flying, "trained_step", lambda row: "given, but the attempt is still in flight")
     twice = "is there already, with the same attempt and trained_step"
-    yield _first(_repeated(log), "episode_id", lambda row: f"{log.episode_id[row]!r} {twice}")
+    yield _first(_repeated(log), "episode_id", lambda row: f"{log.episode_id[row]} {twice}")
 
 
 def _repeated(log: Episodes) -> npt.NDArray[np.bool_]:
@@ -79,8 +67,7 @@ def _first(bad: Column, column: str, message: Callable[[int], str]) -> Problem |
     rows = np.flatnonzero(bad)
     if not len(rows):
         return None
-    more = f" ({len(rows) - 1:,} more such rows)" if len(rows) > 1 else ""
-    return Problem(int(rows[0]), column, message(int(rows[0])) + more)
+    return Problem("error", column, int(rows[0]), len(rows), message(int(rows[0])))
 
 
 def _below_zero(log: Episodes | Steps, name: str) -> Problem | None:

@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from rlcheck.episodes import columns
 from rlcheck.episodes.columns import Column, absent
-from rlcheck.episodes.problems import Problem, episode_problems, step_problems
+from rlcheck.episodes.problems import episode_problems, step_problems
 from rlcheck.errors import RlcheckError
+from rlcheck.rollouts.problems import Problem
 
 Record = TypeVar("Record", "Episodes", "Steps")
 Mask = npt.NDArray[np.bool_]

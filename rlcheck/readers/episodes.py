@@ -101,9 +101,7 @@ def _column(path: Path, name: str, cells: list[Any]) -> npt.NDArray[Any]:
             numbers.append(missing if cell in (None, "") else convert(cell))
         except (TypeError, ValueError):
             kind = "a number" if convert is float else "a whole number"
-            raise RlcheckError(
-                f"{path}: row {row} (counted from 0), column {name}: {cell!r} is not {kind}"
-            ) from None
+            raise RlcheckError(f"{path}: row {row}: {name}: {cell!r} is not {kind}") from None
     return np.array(numbers)
 
 
@@ -118,9 +116,7 @@ def _parquet(path: Path, names: Sequence[str]) -> Columns:
         import pyarrow as arrow
         from pyarrow import parquet
     except ImportError as error:
-        raise RlcheckError(
-            f"{path}: reading Parquet needs pyarrow: pip install 'rlcheck[parquet]'"
-        ) from error
+        raise RlcheckError(f"{path}: reading Parquet needs pyarrow: pip install 'rlcheck[parquet]'") from error
     try:
         present = set(parquet.read_schema(path).names)
         table = parquet.read_table(path, columns=[name for name in names if name in present])
@@ -137,9 +133,7 @@ def _from_arrow(path: Path, name: str, values: Any) -> npt.NDArray[Any]:
         if not (arrow.types.is_integer(kind) or arrow.types.is_floating(kind) or arrow.types.is_null(kind)):
             raise RlcheckError(f"{path}: column {name} holds {kind}, not numbers; times are in seconds")
         target = arrow.float64() if name in _SECONDS else arrow.int64()
-        filled: npt.NDArray[Any] = (
-            values.cast(target).fill_null(_NUMBERS[name]).to_numpy(zero_copy_only=False)
-        )
+        filled: npt.NDArray[Any] = values.cast(target).fill_null(_NUMBERS[name]).to_numpy(zero_copy_only=False)
         return filled
     if arrow.types.is_integer(kind) and values.null_count == 0:
         return np.asarray(values.to_numpy())

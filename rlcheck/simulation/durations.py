@@ -138,9 +138,7 @@ class LogNormal:
     def expected_max(self, batch_size: int) -> float:
         """Seconds: the integral of exp(sigma z) against the density of the largest of B standard normals."""
         z, step = np.linspace(-10.0, 10.0 + 2 * self.sigma, 20_001, retstep=True)
-        density = (
-            batch_size * np.exp((batch_size - 1) * special.log_ndtr(z) - z**2 / 2) / math.sqrt(2 * math.pi)
-        )
+        density = batch_size * np.exp((batch_size - 1) * special.log_ndtr(z) - z**2 / 2) / math.sqrt(2 * math.pi)
         return float(self.median * step * np.sum(np.exp(self.sigma * z) * density))
 
     def quantile(self, share: float) -> float:
@@ -228,7 +226,5 @@ def _checked(durations: npt.ArrayLike) -> Floats:
         raise RlcheckError(f"durations: shape {values.shape}; give a flat array of seconds")
     bad = np.flatnonzero(~(values > 0) | ~np.isfinite(values))
     if len(bad):
-        raise RlcheckError(
-            f"durations: entry {bad[0]} is {values[bad[0]]}; every duration is a positive number"
-        )
+        raise RlcheckError(f"durations: entry {bad[0]} is {values[bad[0]]}; every duration is a positive number")
     return values

@@ -125,9 +125,7 @@ def trained_against_started(log: Episodes, lengths: Floats | None = None) -> Len
         return LengthRatio(np.nan, np.nan, np.nan, np.nan, 0, len(started))
     ratio = float(trained.mean() / started.mean())
     distance = float(stats.ks_2samp(trained, started, method="asymp").statistic)
-    return LengthRatio(
-        float(trained.mean()), float(started.mean()), ratio, distance, len(trained), len(started)
-    )
+    return LengthRatio(float(trained.mean()), float(started.mean()), ratio, distance, len(trained), len(started))
 
 
 def trained_per_prompt(log: Episodes) -> Ints:

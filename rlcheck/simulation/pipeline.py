@@ -91,14 +91,10 @@ def simulate(
         if durations is not None:
             raise RlcheckError(f"durations: {rows:,} given, the run needs more; give twice as many")
         rows *= 2
-    raise RlcheckError(
-        f"pipeline: not done after {_MOST_ROWS:,} attempts; do failures let an episode finish?"
-    )
+    raise RlcheckError(f"pipeline: not done after {_MOST_ROWS:,} attempts; do failures let an episode finish?")
 
 
-def simulate_many(
-    config: PipelineConfig, seeds: Iterable[int], *, compiled: bool = False
-) -> list[PipelineRun]:
+def simulate_many(config: PipelineConfig, seeds: Iterable[int], *, compiled: bool = False) -> list[PipelineRun]:
     """One run per seed; compiled runs use all processors, for they do not hold the GIL."""
     if not compiled:
         return [simulate(config, seed=seed) for seed in seeds]

@@ -86,6 +86,4 @@ def sync_sensitivity(
         runs = simulate_many(config.but(sync_seconds=seconds), seeds, compiled=compiled)
         rates.append(np.array([summary(run).episodes_per_hour for run in runs]))
     changes = [float((rate / rates[0] - 1.0).mean()) for rate in rates]
-    return [
-        Sensitivity(*row) for row in zip(sync_seconds, (float(r.mean()) for r in rates), changes, strict=True)
-    ]
+    return [Sensitivity(*row) for row in zip(sync_seconds, (float(r.mean()) for r in rates), changes, strict=True)]
