@@ -76,7 +76,7 @@ def by_slots(repeats: int) -> None:
     """Events per second; the cost of one should grow with the logarithm of the slots."""
     print(f"{'slots':>7} {'plain':>12} {'compiled':>12}  events/s")
     for slots, steps in ((64, 800), (4096, 12), (65536, 3)):
-        config = PipelineConfig(slots=slots, batch_size=slots, steps=steps, eta=2)
+        config = PipelineConfig(slots=slots, batch_size=slots, group_size=8, steps=steps, eta=2)
         durations = config.law.sample(slots * (steps + 3), np.random.default_rng(0))
         rates = []
         for compiled in (False, True):
@@ -107,7 +107,7 @@ def a_large_log(episodes: int) -> None:
 
 def measures(log: Any, steps: Any) -> None:
     """Every measure that the checks take of a log."""
-    config = PipelineConfig(slots=4096, batch_size=4096, eta=1)
+    config = PipelineConfig(slots=4096, batch_size=4096, group_size=8, eta=1)
     laws.fates(log)
     laws.peak_in_flight(log)
     laws.started_beyond_bound(log, steps, config)
@@ -139,7 +139,7 @@ def write(path: str, episodes: int) -> None:
 
     slots = 4096
     config = PipelineConfig(
-        slots=slots, batch_size=slots, steps=-(-episodes // slots), eta=1, failures=Failures(1 / 2000)
+        slots=slots, batch_size=slots, group_size=8, steps=-(-episodes // slots), eta=1, failures=Failures(1 / 2000)
     )
     run = simulate(config, compiled=True)
     for name, record in ((path, run.episodes), (path.replace(".parquet", ".steps.parquet"), run.steps)):

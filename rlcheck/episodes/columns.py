@@ -58,9 +58,8 @@ def codes(column: Column) -> npt.NDArray[np.int64]:
     """(N,) whole numbers, equal exactly where the ids of ``column`` are equal."""
     if column.dtype != object:
         return np.unique(column, return_inverse=True)[1].reshape(-1)
-    values = column.tolist()
-    numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
-    return np.fromiter((numbers[value] for value in values), np.int64, len(values))
+    numbers: dict[object, int] = {}
+    return np.array([numbers.setdefault(value, len(numbers)) for value in column.tolist()], dtype=np.int64)
 
 
 def same_length(columns: dict[str, Column]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from rlcheck.episodes.columns import Column, codes
+from rlcheck.episodes.columns import Column
 from rlcheck.rollouts.problems import Problem
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _labels(log: Episodes) -> Iterator[Problem | None]:
 
 def _repeated(log: Episodes) -> npt.NDArray[np.bool_]:
     """(N,) rows whose (episode, attempt, step) stands in an earlier row: wrong under batch reuse too."""
-    keys = np.stack([codes(log.episode_id), log.attempt, log.trained_step])
+    keys = np.stack([log.episode_code, log.attempt, log.trained_step])
     order = np.lexsort(keys)
     same = (np.diff(keys[:, order]) == 0).all(axis=0)
     repeated = np.zeros(len(log), dtype=bool)

@@ -18,6 +18,7 @@ from rlcheck.rollouts.problems import Problem
 
 Record = TypeVar("Record", "Episodes", "Steps")
 Mask = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.int64]
 
 _SECONDS = ("started_at", "finished_at")
 _COUNTS = ("version_started", "version_finished", "trained_step", "trained_version", "tokens")
@@ -74,6 +75,21 @@ class Episodes:
     def recorded(self, name: str) -> bool:
         """Whether column ``name`` holds any value."""
         return not bool(columns.is_missing(getattr(self, name)).all())
+
+    @functools.cached_property
+    def episode_code(self) -> Codes:
+        """(N,) whole numbers from 0, one for each episode."""
+        return columns.codes(self.episode_id)
+
+    @functools.cached_property
+    def group_code(self) -> Codes:
+        """(N,) whole numbers from 0, one for each group."""
+        return self.episode_code if self.group_id is self.episode_id else columns.codes(self.group_id)
+
+    @functools.cached_property
+    def prompt_code(self) -> Codes:
+        """(N,) whole numbers from 0, one for each prompt."""
+        return self.group_code if self.prompt_id is self.group_id else columns.codes(self.prompt_id)
 
     @functools.cached_property
     def consumed(self) -> Mask:
@@ -148,6 +164,8 @@ def concatenate(logs: Sequence[Record]) -> Record:
     """One record from several of the same kind, rows in the order given; ids are taken to be shared."""
     if not logs:
         raise RlcheckError("concatenate: no records given")
+    if len(logs) == 1:
+        return logs[0]
     names = [each.name for each in fields(logs[0])]
     return type(logs[0])(**{name: np.concatenate([getattr(log, name) for log in logs]) for name in names})
 

@@ -118,11 +118,11 @@ def _parquet(path: Path, names: Sequence[str]) -> Columns:
     except ImportError as error:
         raise RlcheckError(f"{path}: reading Parquet needs pyarrow: pip install 'rlcheck[parquet]'") from error
     try:
-        present = set(parquet.read_schema(path).names)
-        table = parquet.read_table(path, columns=[name for name in names if name in present])
+        file = parquet.ParquetFile(path)
     except arrow.ArrowInvalid as error:
         raise RlcheckError(f"{path}: not a Parquet file: {error}") from error
-    return {name: _from_arrow(path, name, table.column(name).combine_chunks()) for name in table.column_names}
+    present = [name for name in names if name in file.schema_arrow.names]
+    return {name: _from_arrow(path, name, file.read([name]).column(0).combine_chunks()) for name in present}
 
 
 def _from_arrow(path: Path, name: str, values: Any) -> npt.NDArray[Any]:
@@ -138,7 +138,7 @@ def _from_arrow(path: Path, name: str, values: Any) -> npt.NDArray[Any]:
     if arrow.types.is_integer(kind) and values.null_count == 0:
         return np.asarray(values.to_numpy())
     coded = values.cast(arrow.string()).fill_null("").dictionary_encode()  # equal text is stored once
-    labels = _objects(coded.dictionary.to_pylist())
+    labels = coded.dictionary.to_numpy(zero_copy_only=False)
     return np.asarray(labels[coded.indices.to_numpy()])
 
 

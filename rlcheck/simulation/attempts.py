@@ -62,10 +62,8 @@ def begin_again(w: World, t: Table, r: Rules, heap: Heap, episode: int) -> None:
 
 def fill(w: World, t: Table, r: Rules, heap: Heap) -> None:
     """Start attempts while a slot is free: repeated episodes first, then new ones within the bound."""
-    extra = r.extra if w.steps == w.version else 0  # until this version's batch is taken
-    limit = ((w.version + 1 + r.eta) * r.groups + extra + w.lost) * r.group_size
-    while w.running < r.slots and (w.started < limit or w.again_head < w.again_tail):
-        if w.rows == len(t.duration) or w.started + r.group_size > len(t.duration):
+    while w.running < r.slots and (w.started < w.limit or w.again_head < w.again_tail):
+        if w.rows == r.rows:
             w.short = True
             return
         if w.again_head < w.again_tail:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from types import FunctionType
+from typing import Any
 
 from rlcheck.errors import RlcheckError
 from rlcheck.simulation import attempts, groups, kernel, world
 
 
 @functools.cache
-def compiled_run() -> Callable[[world.World, world.Rules], None]:
+def compiled_run() -> Callable[[Any, Any, world.Rules], None]:
     """``kernel.run`` compiled, bitwise equal to it; releases the GIL. Raises RlcheckError without numba.
 
     numba keeps the result in ``__pycache__`` under the date of ``kernel.py``: touch that file after changing
@@ -26,5 +27,5 @@ def compiled_run() -> Callable[[world.World, world.Rules], None]:
         for helper in vars(module).values():
             if isinstance(helper, FunctionType) and helper.__module__ == module.__name__:
                 register_jitable(forceinline=True)(helper)
-    compiled: Callable[[world.World, world.Rules], None] = numba.njit(nogil=True, cache=True)(kernel.run)
+    compiled: Callable[[Any, Any, world.Rules], None] = numba.njit(nogil=True, cache=True)(kernel.run)
     return compiled

@@ -124,13 +124,20 @@ def trained_against_started(log: Episodes, lengths: Floats | None = None) -> Len
     if not len(trained):
         return LengthRatio(np.nan, np.nan, np.nan, np.nan, 0, len(started))
     ratio = float(trained.mean() / started.mean())
-    distance = float(stats.ks_2samp(trained, started, method="asymp").statistic)
+    distance = _largest_distance(np.sort(trained), np.sort(started))
     return LengthRatio(float(trained.mean()), float(started.mean()), ratio, distance, len(trained), len(started))
+
+
+def _largest_distance(first: Floats, second: Floats) -> float:
+    """Kolmogorov and Smirnov's distance between two sorted samples."""
+    values = np.concatenate([first, second])
+    shares = [np.searchsorted(sample, values, side="right") / len(sample) for sample in (first, second)]
+    return float(np.abs(shares[0] - shares[1]).max())
 
 
 def trained_per_prompt(log: Episodes) -> Ints:
     """(P,) how often each prompt of the settled versions was trained, in order of first appearance."""
-    prompt, rows = codes(log.prompt_id), settled(log)
+    prompt, rows = log.prompt_code, settled(log)
     counts = np.bincount(prompt, log.trained)
     return np.asarray(counts[np.unique(prompt[rows])], dtype=np.int64)
 

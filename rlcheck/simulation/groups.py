@@ -36,6 +36,18 @@ def repeat(w: World, t: Table, episode: int) -> None:
     w.again_tail += 1
 
 
+def lose(w: World, r: Rules) -> None:
+    """A group of which nothing will be trained makes room for another."""
+    w.lost += 1
+    w.limit += r.group_size
+
+
+def allow(w: World, r: Rules) -> None:
+    """Episodes may start up to the bound; over-sampling ends when the version's batch is taken."""
+    extra = r.extra if w.steps == w.version else 0
+    w.limit = ((w.version + 1 + r.eta) * r.groups + extra + w.lost) * r.group_size
+
+
 def settle(w: World, t: Table, r: Rules, group: int, kept: bool) -> None:
     """A member has ended for good; a group whose last member has ended is queued, lost or rejected."""
     t.over[group] += 1
@@ -44,7 +56,7 @@ def settle(w: World, t: Table, r: Rules, group: int, kept: bool) -> None:
     if t.over[group] < r.group_size:
         return
     if t.kept[group] == 0:
-        w.lost += 1
+        lose(w, r)
     elif r.stale_policy != KEEP and is_stale(w, t, r, group):
         reject(w, t, r, group)
     else:
@@ -67,7 +79,7 @@ def reject(w: World, t: Table, r: Rules, group: int) -> None:
     """A stale group is lost, or its prompt is sampled anew."""
     t.kept[group] = 0
     if r.stale_policy == DROP:
-        w.lost += 1
+        lose(w, r)
     for episode in members(r, group):
         row = t.latest[episode]
         if is_kept(t, row) and r.stale_policy == AGAIN:
@@ -132,7 +144,7 @@ def shed_group(w: World, t: Table, r: Rules, group: int) -> None:
     if t.over[group] == r.group_size:
         w.ready -= 1
     t.over[group], t.kept[group] = r.group_size, 0
-    w.lost += 1
+    lose(w, r)
     for episode in members(r, group):
         row = t.latest[episode]
         if row >= 0 and math.isnan(t.finished[row]):

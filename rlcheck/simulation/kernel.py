@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 
 from rlcheck.simulation.attempts import fill, work
-from rlcheck.simulation.groups import purge, shed, take
+from rlcheck.simulation.groups import allow, purge, shed, take
 from rlcheck.simulation.world import KEEP, NEVER, Rules, Table, World
 
 
@@ -35,12 +35,14 @@ def run(w: World, t: Table, r: Rules) -> None:
     heap = [(0.0, 0)]
     heap.pop()  # tells numba the type
     for _ in range(r.steps):
+        allow(w, r)
         fill(w, t, r, heap)
         work(w, t, r, heap, math.inf, r.groups, False)
         if w.short:
             return
         take(w, t, r)
         if r.extra > 0:
+            allow(w, r)
             shed(w, t, r)
             fill(w, t, r, heap)
         until = w.now + r.train

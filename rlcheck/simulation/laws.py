@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcheck.episodes import Episodes, Steps, codes
+from rlcheck.episodes import Episodes, Steps
 from rlcheck.simulation.config import PipelineConfig
 
 Floats = npt.NDArray[np.float64]
@@ -60,7 +60,7 @@ class Groups(NamedTuple):
     @classmethod
     def of(cls, log: Episodes) -> Groups:
         """The groups of a log. Lost: every member ended, none of them consumed, waiting or to be repeated."""
-        group = codes(log.group_id)
+        group = log.group_code
         size = int(group.max()) + 1
         started, complete, step = np.full(size, np.inf), np.full(size, -np.inf), np.full(size, -1)
         np.minimum.at(started, group, log.started_at)
@@ -110,7 +110,7 @@ def overlooked(log: Episodes) -> int:
 
 def retrained(log: Episodes, times: int = 1) -> int:
     """Episodes consumed more often than the declared number of ``times``."""
-    return int((np.bincount(codes(log.episode_id)[log.consumed]) > times).sum())
+    return int((np.bincount(log.episode_code[log.consumed]) > times).sum())
 
 
 def batch_sizes(log: Episodes, steps: Steps) -> Ints:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -122,10 +122,11 @@ def summary(run: PipelineRun) -> Summary:
     )
 
 
-def _rules(config: PipelineConfig) -> world.Rules:
+def _rules(config: PipelineConfig, rows: int) -> world.Rules:
     timeout, failures = config.timeout, config.failures
     checkpoint = failures.checkpoint_seconds if failures else None
     return world.Rules(
+        rows=rows,
         slots=config.slots,
         groups=config.batch_size // config.group_size,
         group_size=config.group_size,
@@ -165,17 +166,17 @@ def _failures(config: PipelineConfig, seed: int, rows: int) -> Floats:
 
 
 def _run(config: PipelineConfig, durations: Floats, failures: Floats, compiled: bool) -> tuple[Any, Any]:
-    state: Any = world.World()
-    table: Any = world.lists(len(durations))
-    run: Callable[..., None] = kernel.run
+    rows, rules = len(durations), _rules(config, len(durations))
+    size = rows + config.steps * (config.group_size - 1)  # each step may shed a group that is partly started
     if compiled:
-        state, table = world.records(world.World, 1)[0], world.records(world.Table, len(durations))
-        table.duration, table.failure = durations, failures
-        run = compiled_run()
-    else:
-        table.duration, table.failure = durations.tolist(), failures.tolist()
-    run(state, table, _rules(config))
-    return state, table
+        state, table = world.records(world.World, 1)[0], world.records(world.Table, size)
+        table.duration[:rows], table.failure[:rows] = durations, failures
+        compiled_run()(state, table, rules)
+        return state, table
+    scalars, columns = world.World(), world.lists(size)
+    columns.duration, columns.failure = durations.tolist(), failures.tolist()
+    kernel.run(scalars, columns, rules)
+    return scalars, columns
 
 
 def _read(config: PipelineConfig, rows: int, table: Any) -> PipelineRun:

@@ -22,6 +22,7 @@ Heap = list[tuple[float, int]]
 class Rules(NamedTuple):
     """The configuration in the numbers that the event loop needs; seconds, groups, steps, versions."""
 
+    rows: int  # room for so many
     slots: int
     groups: int  # a batch takes this many
     group_size: int
@@ -50,6 +51,7 @@ class World:
     started: int = 0  # episodes
     drawn: int = 0
     running: int = 0
+    limit: int = 0  # episodes that may have been started
     lost: int = 0  # groups of which nothing will be trained
     ready: int = 0  # groups in the queue that a step may take
     queue_head: int = 0
@@ -86,9 +88,13 @@ class Table:
 
 def records(kind: type, size: int) -> Any:
     """Records with the fields of ``World`` or ``Table`` at their starting values, for compiled code."""
-    start = tuple(getattr(kind, name) for name in kind.__annotations__)
-    fields = [(name, type(value)) for name, value in zip(kind.__annotations__, start, strict=True)]
-    return np.full(size, np.array(start, dtype=np.dtype(fields, align=True))).view(np.recarray)
+    start = {name: getattr(kind, name) for name in kind.__annotations__}
+    fields = np.dtype([(name, type(value)) for name, value in start.items()], align=True)
+    made = np.zeros(size, fields).view(np.recarray)
+    for name, value in start.items():
+        if value != 0:  # zeros cost nothing until they are touched
+            made[name] = value
+    return made
 
 
 def lists(size: int) -> Table:
