@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcheck.errors import RlcheckError
@@ -40,6 +40,7 @@ def test_a_law_agrees_with_its_own_sample(law):
         assert point.low - 1e-5 <= exact <= point.high + 1e-5  # the grid of the default law
 
 
+@settings(deadline=None)
 @given(mean=st.floats(0.1, 1e4), size=st.integers(1, 600))
 def test_exponential_stragglers_follow_the_harmonic_number(mean, size):
     harmonic = math.fsum(1 / k for k in range(1, size + 1))
@@ -53,12 +54,14 @@ def test_lognormal_stragglers_against_two_by_hand():
     assert law.expected_max(1) == pytest.approx(law.mean, rel=1e-9)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.1, 100.0), min_size=6, max_size=9), st.integers(1, 3))
 def test_a_sample_is_averaged_over_all_its_subsets(durations, size):
     subsets = [max(subset) for subset in itertools.combinations(durations, size)]
     assert ratios(durations, size)[0] == pytest.approx(np.mean(subsets) / np.mean(durations), rel=1e-9)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.1, 100.0), min_size=2, max_size=5), st.integers(1, 3))
 def test_an_empirical_law_is_averaged_over_all_draws(durations, size):
     draws = [max(draw) for draw in itertools.product(durations, repeat=size)]

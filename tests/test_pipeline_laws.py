@@ -7,26 +7,18 @@ from hypothesis import strategies as st
 from pipeline_cases import BOTH, HAS_NUMBA, any_configs, log_columns, plain_configs
 
 from rlcheck.simulation import laws
-from rlcheck.simulation.compiled import compiled_run
 from rlcheck.simulation.config import PipelineConfig
 from rlcheck.simulation.durations import Exponential
 from rlcheck.simulation.pipeline import simulate, simulate_many, summary
 from rlcheck.simulation.spans import version_spans
 
+some = settings(max_examples=40, deadline=None)
 seeds = st.integers(0, 2**32)
 SEED = 7
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _compile_once():
-    """Compilation must not count against the first example's deadline."""
-    if HAS_NUMBA:
-        compiled_run()
-        simulate(PipelineConfig(steps=1, batch_size=1), compiled=True)
-
-
 @pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(config=any_configs(), seed=seeds)
 def test_compiled_runs_are_bitwise_equal(config, seed):
     plain = log_columns(simulate(config, seed=seed))
@@ -43,7 +35,7 @@ def test_seeds_in_parallel_are_the_seeds_in_turn():
 
 
 @pytest.mark.parametrize("compiled", BOTH)
-@settings(max_examples=60)
+@some
 @given(config=any_configs(), seed=seeds)
 def test_every_log_is_sound_and_accounted_for(compiled, config, seed):
     run = simulate(config, seed=seed, compiled=compiled)
@@ -62,7 +54,7 @@ def test_every_log_is_sound_and_accounted_for(compiled, config, seed):
 
 
 @pytest.mark.parametrize("compiled", BOTH)
-@settings(max_examples=60)
+@some
 @given(config=any_configs(), seed=seeds)
 def test_an_attempt_lasts_its_work_and_the_syncs_it_saw(compiled, config, seed):
     run = simulate(config, seed=seed, compiled=compiled)
@@ -72,7 +64,7 @@ def test_an_attempt_lasts_its_work_and_the_syncs_it_saw(compiled, config, seed):
 
 
 @pytest.mark.parametrize("compiled", BOTH)
-@settings(max_examples=60)
+@some
 @given(config=any_configs(), seed=seeds)
 def test_littles_law(compiled, config, seed):
     run = simulate(config, seed=seed, compiled=compiled)
@@ -83,7 +75,7 @@ def test_littles_law(compiled, config, seed):
 
 
 @pytest.mark.parametrize("compiled", BOTH)
-@settings(max_examples=60)
+@some
 @given(config=plain_configs(), seed=seeds)
 def test_laws_of_staleness(compiled, config, seed):
     run = simulate(config, seed=seed, compiled=compiled)
@@ -97,7 +89,7 @@ def test_laws_of_staleness(compiled, config, seed):
 
 
 @pytest.mark.parametrize("compiled", BOTH)
-@settings(max_examples=60)
+@some
 @given(config=plain_configs(eta=0), seed=seeds)
 def test_eta_zero_is_synchronous(compiled, config, seed):
     partial = simulate(config.but(on_sync="partial"), seed=seed, compiled=compiled)
@@ -108,7 +100,7 @@ def test_eta_zero_is_synchronous(compiled, config, seed):
 
 
 @pytest.mark.parametrize("compiled", BOTH)
-@settings(max_examples=60)
+@some
 @given(config=plain_configs(eta=0), seed=seeds)
 def test_a_synchronous_run_takes_its_batch_maxima(compiled, config, seed):
     config = config.but(slots=config.batch_size)
@@ -119,7 +111,7 @@ def test_a_synchronous_run_takes_its_batch_maxima(compiled, config, seed):
 
 
 @pytest.mark.parametrize("compiled", BOTH)
-@settings(max_examples=60)
+@some
 @given(config=any_configs(), seed=seeds)
 def test_twice_the_times_take_twice_as_long(compiled, config, seed):
     config = config.but(timeout=None, failures=None)
@@ -133,7 +125,7 @@ def test_twice_the_times_take_twice_as_long(compiled, config, seed):
 
 
 @pytest.mark.parametrize("compiled", BOTH)
-@settings(max_examples=60)
+@some
 @given(config=plain_configs(on_sync="partial"), seed=seeds)
 def test_monotone_in_eta_train_and_sync(compiled, config, seed):
     def seconds(**changes):
@@ -145,7 +137,7 @@ def test_monotone_in_eta_train_and_sync(compiled, config, seed):
 
 
 @pytest.mark.parametrize("compiled", BOTH)
-@settings(max_examples=60)
+@some
 @given(config=any_configs(), seed=seeds)
 def test_spans_of_interrupted_episodes_add_up(compiled, config, seed):
     run = simulate(config, seed=seed, compiled=compiled)

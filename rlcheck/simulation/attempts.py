@@ -8,6 +8,7 @@ import math
 from rlcheck.simulation.groups import repeat, settle
 from rlcheck.simulation.world import (
     AGAIN,
+    DONE,
     DROP,
     FAILED,
     INFRA,
@@ -80,16 +81,21 @@ def fill(w: World, t: Table, r: Rules, heap: Heap) -> None:
 
 
 def end(w: World, t: Table, r: Rules, row: int) -> None:
-    """An attempt ends as planned, and its policy says what becomes of it."""
-    status, policy = t.status[row], KEEP
+    """An attempt ends as planned; one that does not get done meets its policy."""
     t.finished[row] = w.now
     w.running -= 1
-    if status == TIMEOUT:
-        policy = r.timeout_policy
-        if policy == KEEP:
+    if t.status[row] == DONE:
+        settle(w, t, r, t.episode[row] // r.group_size, True)
+    elif t.status[row] == TIMEOUT:
+        if r.timeout_policy == KEEP:
             t.status[row] = TRUNCATED
-    elif status == INFRA:
-        policy = r.failure_policy
+        judge(w, t, r, row, r.timeout_policy, LATE)
+    else:
+        judge(w, t, r, row, r.failure_policy, FAILED)
+
+
+def judge(w: World, t: Table, r: Rules, row: int, policy: int, reason: int) -> None:
+    """What becomes of an attempt that was late or failed."""
     if policy == AGAIN:
         t.reason[row] = RETRIED
         repeat(w, t, t.episode[row])
@@ -97,7 +103,7 @@ def end(w: World, t: Table, r: Rules, row: int) -> None:
     if policy == MASK:
         t.reason[row] = MASKED
     elif policy == DROP:
-        t.reason[row] = LATE if status == TIMEOUT else FAILED
+        t.reason[row] = reason
     settle(w, t, r, t.episode[row] // r.group_size, policy != DROP)
 
 
