@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pipeline_cases import BOTH, HAS_NUMBA, any_configs, log_columns, plain_configs
 
@@ -37,6 +37,20 @@ def test_seeds_in_parallel_are_the_seeds_in_turn():
 @pytest.mark.parametrize("compiled", BOTH)
 @some
 @given(config=any_configs(), seed=seeds)
+@example(  # a requeued prompt that is still waiting for a slot when the log ends
+    PipelineConfig(
+        slots=10,
+        batch_size=4,
+        train_seconds=5.5,
+        sync_seconds=0.0,
+        steps=2,
+        eta=4,
+        stale="requeue",
+        max_staleness=0,
+        law=Exponential(20.0),
+    ),
+    3915,
+)
 def test_every_log_is_sound_and_accounted_for(compiled, config, seed):
     run = simulate(config, seed=seed, compiled=compiled)
     log, steps = run.episodes, run.steps

@@ -59,16 +59,17 @@ class Groups(NamedTuple):
 
     @classmethod
     def of(cls, log: Episodes) -> Groups:
-        """The groups of a log. Lost: every member ended, none of them consumed, waiting or to be repeated."""
+        """The groups of a log. Lost: every member ended, and none was consumed, waits or is to be repeated."""
         group = log.group_code
         size = int(group.max()) + 1
         started, complete, step = np.full(size, np.inf), np.full(size, -np.inf), np.full(size, -1)
+        repeated = np.isin(log.drop_reason, ("retried", "requeued"))
+        to_come = np.bincount(log.episode_code, ~repeated)[log.episode_code] == 0  # not started again yet
         np.minimum.at(started, group, log.started_at)
-        np.maximum.at(complete, group, np.where(log.ended, log.finished_at, np.inf))
+        np.maximum.at(complete, group, np.where(log.ended & ~to_come, log.finished_at, np.inf))
         np.maximum.at(step, group, log.trained_step)
-        dropped = ~log.consumed & (log.drop_reason != "")
-        gone = dropped & ~np.isin(log.drop_reason, ("retried", "requeued"))
-        lost = (np.bincount(group, gone) > 0) & (np.bincount(group, ~dropped) == 0)
+        dropped = ~log.consumed & (log.drop_reason != "") & ~to_come
+        lost = (np.bincount(group, dropped & ~repeated) > 0) & (np.bincount(group, ~dropped) == 0)
         return cls(started, complete, np.where(lost, complete, np.inf), step)
 
 
