@@ -17,7 +17,8 @@ from rlcheck.protocols import Engine, Trainer
 from rlcheck.rollouts import Rollouts
 from rlcheck.rollouts.record import require_rows
 from rlcheck.settings import Settings
-from rlcheck.thresholds.table import RESCORING_TOLERANCE, limit_at
+from rlcheck.thresholds import limit_at
+from rlcheck.thresholds.contract import RESCORING_TOLERANCE
 
 CERTAIN = -1e-3
 """Nats: a trainer above this agrees that the token was all but certain."""

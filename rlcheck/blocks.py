@@ -18,19 +18,31 @@ from rlcheck.settings import ROW_TOKENS
 def sample_block(engine: Engine, prompts: list[list[int]], tokens: int, seed: int, k: int) -> Rollouts:
     """Sample block ``k``: as many rows of ``ROW_TOKENS`` tokens as ``tokens`` asks for, from (seed, k) alone.
 
-    Raises ``RlcheckError`` where the engine does not answer every prompt, in order.
+    Raises ``RlcheckError`` where the engine does not answer every prompt with a row.
     """
     if not prompts:
         raise RlcheckError("rlcheck_prompts is empty: give at least one prompt of token ids")
+    if not isinstance(engine, Engine):
+        raise RlcheckError(f"rlcheck_engine is a {type(engine).__name__} without sample(prompts, params)")
     rows = -(-tokens // ROW_TOKENS)
     asked = [list(prompts[row % len(prompts)]) for row in range(rows)]
     rollouts = engine.sample(asked, params(engine, seed, k))
+    if not isinstance(rollouts, Rollouts):
+        raise RlcheckError(f"rlcheck_engine.sample returned a {type(rollouts).__name__}, not rlcheck.Rollouts")
     require_rows(rollouts)
     if len(rollouts) != rows:
-        raise RlcheckError(f"the engine returned {len(rollouts)} rows for {rows} prompts")
+        raise RlcheckError(f"rlcheck_engine.sample returned {len(rollouts)} rows for {rows} prompts")
+    return _named(rollouts, k, len(prompts))
+
+
+def _named(rollouts: Rollouts, k: int, n_prompts: int) -> Rollouts:
+    """Make uids unique over blocks, and group rows by prompt unless the engine did."""
+    changes: dict[str, Any] = {}
+    if rollouts.uid is not None:
+        changes["uid"] = np.array([f"{k}/{uid}" for uid in rollouts.uid], dtype=object)
     if rollouts.group_id is None:
-        rollouts = rollouts.replace(group_id=np.arange(rows) % len(prompts))
-    return rollouts
+        changes["group_id"] = np.arange(len(rollouts)) % n_prompts
+    return rollouts.replace(**changes)
 
 
 def params(engine: object, seed: int, k: int) -> SamplingParams:
@@ -51,6 +63,10 @@ def pair_block(rollouts: Rollouts, trainer: Trainer | None, recorded: bool) -> P
         return Pair(rollouts, rollouts.old_logprobs)
     if trainer is None:
         raise RlcheckError("the record holds no old_logprobs: record them, or name the trainer's --rlcheck-model")
+    if not isinstance(trainer, Trainer):
+        raise RlcheckError(
+            f"rlcheck_trainer is a {type(trainer).__name__} without logprobs(rollouts, *, batch_size=None)"
+        )
     reported = "" if not recorded or same_version(rollouts, trainer) else LAGGED
     return Pair.of(rollouts, trainer.logprobs(rollouts), reported)
 

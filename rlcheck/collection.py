@@ -153,7 +153,8 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
         if suite := item.getparent(CheckSuite):
             counts[suite.nodeid] = counts.get(suite.nodeid, 0) + 1
     lines = [_suite_line(config.stash[SUITES][name], count) for name, count in counts.items()]
-    return lines + [line for path in config.stash[CONFTESTS] for line in _misspelt(config, path)]
+    conftests = [name for name, _ in config.pluginmanager.list_name_plugin() if name.endswith("conftest.py")]
+    return lines + [line for path in conftests for line in _misspelt(config, Path(path))]
 
 
 # -- overrides ---------------------------------------------------------------------------------------

@@ -28,10 +28,8 @@ def entropies(rollouts: Rollouts, engine: Any, trainer: Any) -> npt.NDArray[np.f
 
 def _from_distribution(rollouts: Rollouts, part: Any) -> npt.NDArray[np.float32]:
     positions = np.stack([rollouts.rows, rollouts.positions], 1)
-    parts = [
-        _entropy(part.distribution(rollouts, positions[at : at + CHUNK])) for at in range(0, len(positions), CHUNK)
-    ]
-    return np.concatenate(parts)
+    cuts = np.split(positions, range(CHUNK, len(positions), CHUNK))
+    return np.concatenate([_entropy(part.distribution(rollouts, cut)) for cut in cuts])
 
 
 def _entropy(logprobs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -12,6 +11,8 @@ class RlcheckError(Exception):
 
 def closest(name: str, valid: Iterable[str]) -> str:
     """The tail of an error about a misspelt ``name``: the nearest valid names, else all of them."""
+    import difflib
+
     names = sorted(valid)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     return f"did you mean {' or '.join(near)}?" if near else f"valid: {', '.join(names)}"

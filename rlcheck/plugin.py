@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rlcheck import __version__, settings
 from rlcheck.errors import RlcheckError
 from rlcheck.keys import RECORDER
-from rlcheck.report import messages
+
+if TYPE_CHECKING:
+    from rlcheck.measure import Recorder
 
 pytest.register_assert_rewrite("rlcheck.checks")
 pytest_plugins = [
@@ -56,6 +58,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     """Name what will be checked, and how."""
     if not config.getoption("rlcheck"):
         return None
+    from rlcheck.report import messages
+
     return f"rlcheck: {__version__}, {messages.settings_line(settings.resolved(config))}"
 
 
@@ -74,21 +78,32 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[Any]:
     try:
         result = yield
     except RlcheckError as error:
-        pytest.fail(messages.with_numbers(f"rlcheck: {error}", pyfuncitem), pytrace=False)
+        pytest.fail("\n".join([f"rlcheck: {error}", *_numbers(pyfuncitem)]), pytrace=False)
     except Exception:
-        pyfuncitem.add_report_section("call", "rlcheck measurements", messages.with_numbers("", pyfuncitem))
+        if numbers := _numbers(pyfuncitem):
+            pyfuncitem.add_report_section("call", "rlcheck measurements", "\n".join(numbers))
         raise
-    judge(pyfuncitem)
+    if recorder := pyfuncitem.stash.get(RECORDER, None):
+        judge(pyfuncitem, recorder)
     return result
 
 
-def judge(item: pytest.Function) -> None:
+def judge(item: pytest.Function, recorder: Recorder) -> None:
     """Fail or skip a test by its numbers."""
-    recorder = item.stash.get(RECORDER, None)
-    if recorder is None:
-        return
+    from rlcheck.report import messages
+
     strict = settings.resolved(item.config).strict
     if recorder.errors or recorder.having("fail") or (strict and recorder.having("undecided")):
         pytest.fail(messages.failure(recorder, strict), pytrace=False)
     if (reason := messages.nothing_decided(recorder)) and item.get_closest_marker("rlcheck"):
         pytest.skip(reason)
+
+
+def _numbers(item: pytest.Function) -> list[str]:
+    """What a test had measured before it broke."""
+    recorder = item.stash.get(RECORDER, None)
+    if recorder is None or not recorder.measurements:
+        return []
+    from rlcheck.report import messages
+
+    return ["measured before:", *map(messages.table_line, recorder.measurements)]

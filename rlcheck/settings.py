@@ -15,7 +15,6 @@ import pytest
 from rlcheck.errors import RlcheckError, closest
 from rlcheck.keys import SETTINGS
 from rlcheck.numerics import canonical_dtype
-from rlcheck.thresholds import Thresholds
 
 DTYPES = ("bfloat16", "float16", "float32")
 ATTENTION = ("sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention")
@@ -170,6 +169,8 @@ def resolved(config: pytest.Config) -> Settings:
 
 
 def _thresholds(from_ini: list[str], from_cli: list[str]) -> tuple[tuple[str, str], ...]:
+    from rlcheck.thresholds import Thresholds
+
     lines = [(line, "ini rlcheck_thresholds") for line in from_ini]
     lines += [(line, "--rlcheck-threshold") for line in from_cli]
     Thresholds.from_lines(lines)

@@ -112,8 +112,9 @@ def test_a_renamed_and_an_imported_fixture_count_as_overrides(inner, pytester):
     result.stdout.fnmatch_lines(["*FakeEngine renamed*"])
 
 
-def test_a_misspelt_fixture_name_is_pointed_out(inner):
-    text = stack("mine") + "\n@pytest.fixture\ndef rlcheck_promts(): return [[3]]\n"
+@pytest.mark.parametrize("rest", [stack("mine"), "import pytest\n"])
+def test_a_misspelt_fixture_name_is_pointed_out(inner, rest):
+    text = rest + "\n@pytest.fixture\ndef rlcheck_promts(): return [[3]]\n"
     result = inner("--collect-only", conftest=text)
     result.stdout.fnmatch_lines(
         ["rlcheck: *defines rlcheck_promts, which no check asks for: did you mean rlcheck_prompts*"]

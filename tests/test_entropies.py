@@ -14,7 +14,7 @@ TRUE = -(np.exp(POLICY) * POLICY).sum()
 class Distribution:
     def distribution(self, rollouts, positions):
         assert positions.shape[1] == 2
-        truncated = np.where(POLICY > POLICY.min(), POLICY, -np.inf)
+        truncated = np.where(POLICY.min() < POLICY, POLICY, -np.inf)
         return np.tile(truncated, (len(positions), 1)).astype(np.float32)
 
 

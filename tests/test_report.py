@@ -214,3 +214,31 @@ def test_json_is_whole_or_absent(tmp_path, monkeypatch):
         write_atomically(target, "new")
     assert target.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [
+        ("object()", "*rlcheck_engine is a object without sample(prompts, params)*"),
+        ("type('E', (), {'sample': lambda self, p, q: [1]})()", "*sample returned a list, not rlcheck.Rollouts*"),
+    ],
+)
+def test_what_is_no_engine_is_one_clear_line(inner, engine, message):
+    result = inner("-k", "logprob_contract", conftest=HEALTHY.replace('FakeEngine("mine")', engine))
+    result.stdout.fnmatch_lines([message])
+    assert "blocks.py" not in result.stdout.str()
+
+
+def test_an_engine_that_states_no_dtype_gets_the_loosest_thresholds_and_a_line(inner):
+    silent = HEALTHY.replace('FakeEngine("mine")', 'FakeEngine("mine", dtype="odd")')
+    result = inner("-v", "-k", "trainer_agree", conftest=silent)
+    result.stdout.fnmatch_lines(["*dtype not stated*loosest thresholds apply", "ok   mean_abs*<= 0.4", "*loosest row*"])
+
+
+def test_uids_may_repeat_from_call_to_call(inner):
+    counted = HEALTHY.replace(
+        'FakeEngine("mine")',
+        'type("Counted", (FakeEngine,), {"sample": lambda self, p, q:'
+        ' FakeEngine.sample(self, p, q).replace(uid=np.arange(len(p)).astype(object))})("mine")',
+    ).replace("import pytest", "import numpy as np\nimport pytest")
+    assert inner("-k", "surprisal", conftest=counted).parseoutcomes()["passed"] == 1

@@ -50,6 +50,7 @@ def test_the_later_line_wins_and_unknown_numerics_take_the_loosest_row():
     loosest = shipped.find("mismatch.mean_abs", "", "unknown")
     assert loosest.high == max(QUANTITIES["mismatch.mean_abs"].limits.values())
     assert "loosest" in loosest.source
+    assert shipped.find("mismatch.rows_over_half", "", "unknown") is None  # a claim of high precision only
 
 
 def test_every_threshold_has_a_source_and_causes_that_exist():

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-import pytest
-
 from rlcheck.causes import describe
-from rlcheck.keys import RECORDER
 from rlcheck.measure import Measurement, Recorder, number
 from rlcheck.settings import Settings
 
@@ -59,13 +56,6 @@ def nothing_decided(recorder: Recorder) -> str:
         return f"undecided, {amount} (now {undecided[0].n}): {names}"
     reasons = dict.fromkeys(m.note for m in recorder.measurements if m.note)
     return f"nothing judged: {'; '.join(reasons) or 'no number was measured'}"
-
-
-def with_numbers(text: str, item: pytest.Item) -> str:
-    """Add what a test had measured before it broke."""
-    recorder = item.stash.get(RECORDER, None)
-    measured = recorder.measurements if recorder else []
-    return "\n".join([text, *(["measured before:"] if measured and text else []), *map(table_line, measured)]).strip()
 
 
 def settings_line(settings: Settings) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rlcheck.numerics import UNKNOWN
 from rlcheck.report.entries import Entry
 from rlcheck.report.messages import table_line
 
@@ -32,6 +33,8 @@ def _write_stack(reporter: pytest.TerminalReporter, suite: str, stack: Mapping[s
         if info := stack.get(part):
             stated = " ".join(str(info[key]) for key in ("model", "dtype", "attention", "device") if key in info)
             reporter.write_line(f"  {part:<8} {info.get('class', '')} {stated}".rstrip())
+    if stack.get("numerics") == UNKNOWN:
+        reporter.write_line("  dtype not stated (info, or declare it): the loosest thresholds apply")
     if longest := stack.get("longest"):
         reporter.write_line(f"  longest context tested: {longest} tokens")
 

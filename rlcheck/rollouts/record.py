@@ -150,12 +150,14 @@ class Rollouts:
     @property
     def rows(self) -> npt.NDArray[np.int64]:
         """Row index of each response token (N,)."""
-        return np.repeat(np.arange(len(self)), self.lengths)
+        rows: npt.NDArray[np.int64] = np.repeat(np.arange(len(self)), self.lengths)
+        return rows
 
     @property
     def positions(self) -> npt.NDArray[np.int64]:
         """Position of each response token within its response (N,)."""
-        return np.arange(self.n_tokens) - np.repeat(self.offsets[:-1], self.lengths)
+        positions: npt.NDArray[np.int64] = np.arange(self.n_tokens) - np.repeat(self.offsets[:-1], self.lengths)
+        return positions
 
     def prompts(self) -> list[list[int]]:
         """Prompt ids, one list per row."""

@@ -1,8 +1,9 @@
 """Thresholds: their grammar, the shipped table with its sources, and the rules in force for one suite."""
 
 from rlcheck.thresholds.grammar import GRAMMAR, Threshold, parse
+from rlcheck.thresholds.quantity import Quantity, limit_at, limits
 from rlcheck.thresholds.rules import GATE_LEVEL, LOOKS, RUN_LEVEL, Thresholds, validate_names
-from rlcheck.thresholds.table import QUANTITIES, Quantity
+from rlcheck.thresholds.table import QUANTITIES
 
 __all__ = [
     "GATE_LEVEL",
@@ -13,6 +14,8 @@ __all__ = [
     "Quantity",
     "Threshold",
     "Thresholds",
+    "limit_at",
+    "limits",
     "parse",
     "validate_names",
 ]

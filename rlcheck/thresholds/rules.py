@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
-from statistics import NormalDist
 
 from rlcheck.errors import RlcheckError, closest
 from rlcheck.measure import Measurement
@@ -72,6 +70,8 @@ def smallest_detectable(measurement: Measurement) -> float | None:
     """Return how far beyond its threshold a number must lie to fail with 99 % power at this n."""
     if measurement.low is None or measurement.high is None or measurement.level is None:
         return None
+    from statistics import NormalDist
+
     half_width = (measurement.high - measurement.low) / 2
     quantile = -NormalDist().inv_cdf(measurement.level / 2)
     return half_width * (1 + POWER_99 / quantile)
@@ -82,6 +82,8 @@ def validate_names(thresholds: Iterable[Threshold]) -> None:
 
     A topic of the user's own is let through: their tests may measure what they like.
     """
+    from difflib import get_close_matches
+
     topics = {name.split(".")[0] for name in QUANTITIES}
     for threshold in thresholds:
         topic = threshold.name.split(".")[0]
