@@ -24,22 +24,23 @@ _COUNTS = ("attempt", "version_started", "version_finished", "trained_step", "tr
 _NUMBERS = dict.fromkeys(_SECONDS, np.nan) | dict.fromkeys((*_COUNTS, "version"), -1)
 
 
-def read_episodes(pattern: str | Path) -> tuple[Episodes, Steps | None]:
+def read_episodes(pattern: str | Path, *, sound: bool = True) -> tuple[Episodes, Steps | None]:
     """A pipeline log: the episodes of every file that matches, and their training steps where recorded.
 
     Columns are named as the fields of ``Episodes``; others are ignored. An empty cell is a missing value. The
     steps of ``log.csv`` stand beside it in ``log.steps.csv``, with the fields of ``Steps``; likewise for
     ``.jsonl`` and ``.parquet`` (extra ``rlcheck[parquet]``). Raises RlcheckError, naming file, row (counted
-    from 0) and column, for a file, a column or a value that cannot be used, and for bad content.
+    from 0) and column, for a file, a column or a value that cannot be used, and for bad content unless
+    ``sound`` is false: then it is kept, and listed by ``problems``.
     """
     matches = sorted(glob.glob(str(pattern))) or [str(pattern)]
     paths = [Path(match) for match in matches if ".steps." not in Path(match).name]
     beside = [path.with_suffix(f".steps{path.suffix}") for path in paths]
-    steps = [_read(path, Steps) for path in beside if path.exists()]
-    return concatenate([_read(path, Episodes) for path in paths]), concatenate(steps) if steps else None
+    steps = [_read(path, Steps, sound) for path in beside if path.exists()]
+    return concatenate([_read(path, Episodes, sound) for path in paths]), concatenate(steps) if steps else None
 
 
-def _read(path: Path, kind: type[Record]) -> Record:
+def _read(path: Path, kind: type[Record], sound: bool) -> Record:
     if path.suffix not in _READERS:
         raise RlcheckError(f"{path}: cannot read {path.suffix or 'this'}; give one of {', '.join(_READERS)}")
     try:
@@ -50,7 +51,7 @@ def _read(path: Path, kind: type[Record]) -> Record:
     if lacking:
         raise RlcheckError(f"{path}: no column {', '.join(lacking)}; it has {', '.join(columns) or 'none'}")
     record = kind(**columns)
-    problems = record.problems()
+    problems = record.problems() if sound else []
     if problems:
         more = f" (and {len(problems) - 1} more kinds of problem)" if len(problems) > 1 else ""
         raise RlcheckError(f"{path}: {problems[0]}{more}")

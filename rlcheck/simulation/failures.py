@@ -75,20 +75,39 @@ class LengthLoss(NamedTuple):
     loss: float
 
 
-def length_loss(log: Episodes, cut: tuple[str, ...] = ("infra",)) -> LengthLoss:
-    """How much shorter the attempts that get done are, because those of status ``cut`` failed on the way.
+def repeated(log: Episodes) -> Mask:
+    """(N,) attempts that another attempt at the same episode replaces, or that say so."""
+    last = np.full(int(log.episode_code.max(initial=-1)) + 1, -1)
+    np.maximum.at(last, log.episode_code, log.attempt)
+    return np.asarray((log.attempt < last[log.episode_code]) | np.isin(log.drop_reason, ("retried", "requeued")))
+
+
+def lost(log: Episodes) -> Mask:
+    """(N,) attempts that failed for good: nothing replaces them."""
+    return np.asarray((log.status == "infra") & ~repeated(log))
+
+
+def length_loss(log: Episodes) -> LengthLoss:
+    """How much shorter the attempts that get done are, because others failed for good on the way.
 
     Lengths come from ``survival`` to being done; each then counts with the share that reaches it, ``survival``
     of failure. Attempts in flight are at risk of both, so that a log that ends early shows no loss by that
-    alone. Assumes that failures do not foresee lengths; lengths that no attempt reaches leave no trace.
+    alone. Assumes that failures do not foresee lengths; lengths that no attempt reaches leave no trace. NaN
+    where nothing is done.
     """
-    elapsed = elapsed_seconds(log)
-    times, left = survival(elapsed, np.asarray(log.status == "done"))
-    failing, reach = survival(elapsed, np.isin(log.status, cut))
+    return loss_of_lengths(elapsed_seconds(log), np.asarray(log.status == "done"), lost(log))
+
+
+def loss_of_lengths(elapsed: Floats, done: Mask, failed: Mask) -> LengthLoss:
+    """``length_loss`` of attempts that ran for ``elapsed`` (N,) seconds, were done, failed, or neither."""
+    times, left = survival(elapsed, done)
+    if not len(times):
+        return LengthLoss(np.nan, np.nan, np.nan)
+    failing, reach = survival(elapsed, failed)
     mass = -np.diff(left, prepend=1.0)
     reached = mass * np.append(1.0, reach)[np.searchsorted(failing, times)]
-    intended, done = float(np.average(times, weights=mass)), float(np.average(times, weights=reached))
-    return LengthLoss(intended, done, 1.0 - done / intended)
+    intended, finished = float(np.average(times, weights=mass)), float(np.average(times, weights=reached))
+    return LengthLoss(intended, finished, 1.0 - finished / intended)
 
 
 def settled(log: Episodes) -> Mask:
@@ -154,6 +173,21 @@ def late_but_done(log: Episodes, limit: float, worked: Floats | None = None) -> 
 def scored_failures(log: Episodes) -> int:
     """Attempts that infrastructure failed and that were trained on a reward all the same."""
     return int(((log.status == "infra") & log.trained & ~np.isnan(log.reward)).sum())
+
+
+def against_truncation_policy(log: Episodes, policy: str) -> int:
+    """Truncated or late attempts treated otherwise than ``policy`` says.
+
+    ``keep``: in the loss, unless shed as surplus or stale or started again. ``mask``: consumed at most masked.
+    ``drop``: not consumed at all.
+    """
+    overlong = np.isin(log.status, ("truncated", "timeout"))
+    wrong = {
+        "keep": np.isin(log.drop_reason, ("timeout", "masked")),
+        "mask": log.trained | (log.drop_reason == "timeout"),
+        "drop": log.consumed,
+    }
+    return int((overlong & wrong[policy]).sum())
 
 
 def wasted_share(log: Episodes) -> dict[str, float]:

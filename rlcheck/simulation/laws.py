@@ -109,6 +109,22 @@ def overlooked(log: Episodes) -> int:
     return int(((groups.step < 0) & np.isinf(groups.lost) & (groups.complete < last)).sum())
 
 
+def taken_in_order(log: Episodes) -> bool:
+    """Whether each step took groups that were complete no earlier than those of the step before."""
+    groups = Groups.of(log)
+    step, complete = groups.step[groups.step >= 0], groups.complete[groups.step >= 0]
+    order = np.lexsort((complete, step))
+    return bool((np.diff(complete[order]) >= 0).all())
+
+
+def versions_out_of_order(log: Episodes) -> int:
+    """Attempts whose version at the finish is older than at the start, or newer than the one they trained."""
+    start, finish, trained = log.version_started, log.version_finished, log.trained_version
+    last = np.where(finish >= 0, finish, start)
+    backwards = (finish >= 0) & (finish < start)
+    return int((backwards | ((trained >= 0) & (trained < last))).sum())
+
+
 def retrained(log: Episodes, times: int = 1) -> int:
     """Episodes consumed more often than the declared number of ``times``."""
     return int((np.bincount(log.episode_code[log.consumed]) > times).sum())
