@@ -8,7 +8,8 @@ import pytest
 from rlcheck.intervals import share
 from rlcheck.measure import Recorder
 from rlcheck.settings import Settings
-from rlcheck.simulation import bias, failures
+from rlcheck.simulation import failures
+from rlcheck.simulation.bias import hazard_ratio, length_loss_estimate, trained_length_ratio
 from rlcheck.simulation.config import Failures
 from rlcheck.simulation.laws import paused_seconds
 from rlcheck.simulation.observed import ObservedLog, many_steps, plain
@@ -23,7 +24,7 @@ def check_failures_cost_no_length(rlcheck_log: ObservedLog, rlcheck_measure: Rec
     log = rlcheck_log.episodes
     if not (log.status == "done").any():
         pytest.skip("no attempt of the log is done")
-    rlcheck_measure("failure_length_bias.length_loss", bias.length_loss_estimate(log, rlcheck_measure.level))
+    rlcheck_measure("failure_length_bias.length_loss", length_loss_estimate(log, rlcheck_measure.level))
     elapsed, failed = failures.elapsed_seconds(log), np.asarray(log.status == "infra")
     if failed.any():
         found = failures.hazard(elapsed, failed, level=rlcheck_measure.level)
@@ -43,7 +44,7 @@ def check_long_episodes_are_trained_too(rlcheck_log: ObservedLog, rlcheck_measur
     if not log.trained.any():
         pytest.skip("the log holds no trained_step: record the step that consumed each attempt")
     lengths = failures.elapsed_seconds(log)
-    estimate = bias.trained_length_ratio(log, lengths, rlcheck_measure.level)
+    estimate = trained_length_ratio(log, lengths, rlcheck_measure.level)
     unsettled = "" if np.isfinite(estimate.value) else "every version has attempts in flight or waiting"
     rlcheck_measure("failure_length_bias.trained_over_started", estimate, reported=unsettled)
     if unsettled:
@@ -82,7 +83,7 @@ def check_failures_by_length(rlcheck_log: ObservedLog, rlcheck_settings: Setting
     log, ended = run.episodes, run.episodes.ended
     failed = np.asarray(log.status == "infra")[ended]
     worked = (log.seconds - paused_seconds(log, run.steps))[ended]
-    ratio = bias.hazard_ratio(worked, failed, rate, rlcheck_measure.level)
+    ratio = hazard_ratio(worked, failed, rate, rlcheck_measure.level)
     rlcheck_measure("failure_length_bias.hazard_ratio", ratio)
     rlcheck_measure("failure_length_bias.failed_share", share(int(failed.sum()), len(failed), rlcheck_measure.level))
     for tenth, value in enumerate(failures.failure_by_decile(run.intended[ended], failed), start=1):

@@ -39,9 +39,8 @@ def run(log, *topics, seed=0, simulating=False):
         parts = {"rlcheck_log": log, "rlcheck_measure": recorder, "rlcheck_settings": Settings(seed=seed)}
         try:
             check(**{part: parts[part] for part in inspect.signature(check).parameters})
-        except pytest.skip.Exception as skipped:
+        except pytest.skip.Exception:
             recorder.measurements.clear()
-            assert skipped.msg
         assert not recorder.errors
         recorders[name] = recorder
     return recorders

@@ -1,6 +1,9 @@
-"""Configurations for the tests of the pipeline simulator."""
+"""Configurations for the tests of the pipeline simulator, and logs in files."""
 
+import csv
 import importlib.util
+import json
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -62,3 +65,26 @@ def log_columns(run):
     named = {f"{table}.{name}": values for table, log in tables.items() for name, values in vars(log).items()}
     columns = {name: values for name, values in named.items() if isinstance(values, np.ndarray)}
     return columns | {"intended": run.intended, "saved": run.saved}
+
+
+def columns(record):
+    return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
+def write(path, record):
+    """Any record in any of the formats, missing values as empty cells or nulls."""
+    table = {name: [None if cell != cell else cell for cell in column.tolist()] for name, column in record.items()}
+    rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+    if path.suffix == ".csv":
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, table)
+            writer.writeheader()
+            writer.writerows(rows)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        arrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(arrow.table(table), path)
+    return path

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import SEEDS
-from log_checks import failures, recorded, run
+from log_checks import TOPICS, failures, recorded, run
 
 from rlcheck.episodes import concatenate
 from rlcheck.errors import RlcheckError
@@ -18,6 +18,7 @@ from rlcheck.simulation.config import Failures, PipelineConfig, Timeout, one_ste
 from rlcheck.simulation.durations import Exponential, LogNormal
 from rlcheck.simulation.observed import ObservedLog, plain
 from rlcheck.simulation.pipeline import simulate
+from rlcheck.thresholds import QUANTITIES
 
 PLANTED = {name: fault for name, fault in FAULTS.items() if fault.fixture == "rlcheck_episodes"}
 ROWS = {
@@ -167,6 +168,12 @@ def test_simulated_figures_are_those_of_the_reference():
     assert shown["pipeline.mean_staleness[eta=2]"] == pytest.approx(1.495, abs=0.06)
     assert shown["pipeline.sync_cost[eta=2]"] == pytest.approx(-0.372, abs=0.018)
     assert shown["failure_length_bias.failed_share"] == pytest.approx(0.0455, abs=0.018)
+
+
+def test_every_number_measured_is_in_the_table_and_every_row_of_it_is_measured():
+    shown = values(simulated(DESIGN, 0), simulating=True) | values(simulated(BASE, 0), simulating=True)
+    rows = {name for name in QUANTITIES if name.split(".")[0] in TOPICS}
+    assert {m.name for m in shown.values()} | {"pipeline.log_errors"} == rows
 
 
 def test_a_plain_design_is_what_the_laws_speak_of():

@@ -1,37 +1,11 @@
-import csv
-import json
-from dataclasses import fields
-
 import numpy as np
 import pytest
+from pipeline_cases import columns, write
 
 from rlcheck.errors import RlcheckError
 from rlcheck.readers.episodes import read_episodes
 from rlcheck.simulation.config import Failures, PipelineConfig
 from rlcheck.simulation.pipeline import simulate
-
-
-def columns(record):
-    return {field.name: getattr(record, field.name) for field in fields(record)}
-
-
-def write(path, record):
-    """Any record in any of the formats, missing values as empty cells or nulls."""
-    table = {name: [None if cell != cell else cell for cell in column.tolist()] for name, column in record.items()}
-    rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
-    if path.suffix == ".csv":
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, table)
-            writer.writeheader()
-            writer.writerows(rows)
-    elif path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    else:
-        arrow = pytest.importorskip("pyarrow")
-        from pyarrow import parquet
-
-        parquet.write_table(arrow.table(table), path)
-    return path
 
 
 def log(**changes):

@@ -159,7 +159,9 @@ def stopped_late_and_done(log: Log, generator: np.random.Generator) -> Log:
     episodes, steps = log
     rows = np.flatnonzero(episodes.status == "timeout")
     late = episodes.finished_at[rows] + generator.exponential(3.0, len(rows))
-    return _set(episodes, rows, status="done", reward=0.0, finished_at=late), steps
+    return _set(
+        episodes, rows, status="done", reward=0.0, finished_at=late, version_finished=steps.version_at(late)
+    ), steps
 
 
 @fault("timeout_as_done", "rlcheck_episodes", ("failure_length_bias",))
@@ -212,12 +214,12 @@ def truncated_dropped(log: Log, generator: np.random.Generator) -> Log:
     return _untrained(episodes, rows, "timeout"), steps
 
 
-def _failing(log: Log, until: npt.NDArray[np.float64], reason: str) -> Log:
+def _failing(log: Log, until: npt.NDArray[np.floating[Any]], reason: str) -> Log:
     """Attempts that would be done later than ``until`` (N,) seconds after their start fail then."""
     episodes, steps = log
     rows = np.flatnonzero((episodes.status == "done") & (episodes.seconds > until))
     ends = episodes.started_at[rows] + until[rows]
-    gone = _set(episodes, rows, status="infra", finished_at=ends)
+    gone = _set(episodes, rows, status="infra", finished_at=ends, version_finished=steps.version_at(ends))
     if reason == "masked":
         return _set(gone, rows, drop_reason="masked"), steps
     return _untrained(gone, rows, reason), steps

@@ -30,9 +30,11 @@ def length_loss_estimate(log: Episodes, level: float) -> Estimate:
         return Estimate(value, value, value, n, level)
     chosen = np.random.default_rng(0).permutation(n)[:MOST_ROWS]
     group = np.arange(len(chosen)) % min(GROUPS, len(chosen))
-    without = [loss_of_lengths(*(column[chosen[group != g]] for column in columns)).loss for g in np.unique(group)]
+    without = np.array(
+        [loss_of_lengths(*(column[chosen[group != g]] for column in columns)).loss for g in np.unique(group)]
+    )
     count = len(without)
-    error = math.sqrt((count - 1) / count * float(np.sum((without - np.mean(without)) ** 2)) * len(chosen) / n)
+    error = math.sqrt((count - 1) / count * float(np.sum((without - without.mean()) ** 2)) * len(chosen) / n)
     half_width = float(-special.stdtrit(count - 1, level / 2)) * error
     return Estimate(value, value - half_width, value + half_width, n, level, error)
 

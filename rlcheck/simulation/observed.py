@@ -101,7 +101,9 @@ def log_problems(log: object) -> list[str]:
         case (Episodes() as episodes, Steps() | None as steps):
             pass
         case _:
-            raise RlcheckError(f"rlcheck_episodes is a {type(log).__name__}, not (rlcheck.Episodes, rlcheck.Steps or None)")
+            raise RlcheckError(
+                f"rlcheck_episodes is a {type(log).__name__}, not (rlcheck.Episodes, rlcheck.Steps or None)"
+            )
     if not len(episodes):
         raise RlcheckError("the episode log holds no attempt")
     found = [f"episodes: {problem}" for problem in episodes.problems()]

@@ -68,12 +68,18 @@ ROWS = (
         source="a constant hazard (identity)",
         causes=("simulator",),
     ),
-    Quantity("failure_length_bias.failed_share", "", "simulated: share of attempts failed, in all and by tenth of length"),
+    Quantity(
+        "failure_length_bias.failed_share", "", "simulated: share of attempts failed, in all and by tenth of length"
+    ),
     Quantity("failure_length_bias.survivors_seconds", "s", "simulated: mean length of started and of trained episodes"),
     Quantity("failure_length_bias.hazard", "1/s", "failures per second at risk, by elapsed seconds"),
     Quantity("failure_length_bias.ks", "", "largest distance between the lengths of trained and started episodes"),
     Quantity("failure_length_bias.all_trained_over_started", "", "the ratio with what conventions drop or mask"),
-    Quantity("failure_length_bias.never_trained", "", "share of the prompts of settled versions that were never trained"),
-    Quantity("failure_length_bias.overlong_share", "", "share of the finished attempts that were truncated or timed out"),
+    Quantity(
+        "failure_length_bias.never_trained", "", "share of the prompts of settled versions that were never trained"
+    ),
+    Quantity(
+        "failure_length_bias.overlong_share", "", "share of the finished attempts that were truncated or timed out"
+    ),
     Quantity("failure_length_bias.wasted_share", "", "share of all seconds that each reason to drop cost"),
 )
