@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -78,12 +76,12 @@ def _law_against_draws(law: DurationLaw, seed: int, measure: Recorder) -> None:
     exact = {point.batch_size: point.ratio for point in straggler_ratio(law, SIZES)}
     for point in straggler_ratio(drawn, SIZES, measure.level):
         law_ratio, variant = exact[point.batch_size], f"B={point.batch_size}"
-        estimate = Estimate(*(x / law_ratio for x in point[1:]), n=DRAWN, level=measure.level)
+        value, low, high = (x / law_ratio for x in point[1:])
+        estimate = Estimate(value, low, high, DRAWN, measure.level)
         measure("straggler_scaling.law_ratio", law_ratio, variant=variant, reported=str(law))
         measure("straggler_scaling.law_gap", _less_one(estimate), variant=variant)
 
 
 def _less_one(e: Estimate) -> Estimate:
     """An estimate less 1."""
-    error = e.standard_error if math.isfinite(e.standard_error) else math.nan
-    return Estimate(e.value - 1.0, e.low - 1.0, e.high - 1.0, e.n, e.level, error)
+    return Estimate(e.value - 1.0, e.low - 1.0, e.high - 1.0, e.n, e.level, e.standard_error)

@@ -12,13 +12,13 @@ from rlcheck.simulation.durations import Exponential
 from rlcheck.simulation.pipeline import simulate, simulate_many, summary
 from rlcheck.simulation.spans import version_spans
 
-some = settings(max_examples=40, deadline=None)
+some = settings(max_examples=25, deadline=None)
 seeds = st.integers(0, 2**32)
 SEED = 7
 
 
 @pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(config=any_configs(), seed=seeds)
 def test_compiled_runs_are_bitwise_equal(config, seed):
     plain = log_columns(simulate(config, seed=seed))

@@ -39,7 +39,7 @@ def logs(pytester):
     return make
 
 
-@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_a_recorded_log_is_checked_without_its_design(inner, logs, suffix):
     if suffix == "parquet":
         pytest.importorskip("pyarrow")
