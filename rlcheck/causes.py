@@ -65,6 +65,46 @@ CAUSES: dict[str, Cause] = {
         "log-probs are stored in low precision",
         "keep log-probs in fp32 from the engine to the loss",
     ),
+    "bad_log": Cause(
+        "the episode log itself is malformed",
+        "look at the code that writes the log: the message names the column and the first row",
+    ),
+    "capacity_after_resume": Cause(
+        "more episodes are started than the staleness bound allows",
+        "after a resume, look for counters of started episodes that begin at 0 while the version goes on",
+    ),
+    "stale_consumed": Cause(
+        "episodes older than the bound are consumed, or finished ones vanish without a reason",
+        "enforce the bound where a step takes its batch, not only at the start, and log a reason for every drop",
+    ),
+    "length_starved": Cause(
+        "long episodes are discarded and sampled anew until a short one gets through",
+        "keep an episode across versions, or train what is late; count how often each prompt is trained",
+    ),
+    "version_tags": Cause(
+        "version tags are constant, those of the last token only, or of another episode",
+        "tag each token with the version that sampled it, and carry tags through every sort and filter",
+    ),
+    "batch_reused": Cause(
+        "the same episodes are trained again and again",
+        "look for a queue that peeks instead of pops, or a buffer sampled with replacement; declare batch_reuse",
+    ),
+    "timeout_as_done": Cause(
+        "timeouts and failures of the infrastructure are read as episodes that ended by themselves",
+        "give them a status of their own, and keep failures out of rewards and baselines",
+    ),
+    "failure_length_bias": Cause(
+        "failed episodes are dropped, and long ones fail most: what is trained is too short",
+        "retry failed episodes, from a checkpoint where they are long, or weight by the chance to survive",
+    ),
+    "overlong_policy": Cause(
+        "truncated episodes are not treated by the declared policy",
+        "decide whether they stay in loss and baseline (keep), only in the baseline (mask) or nowhere (drop)",
+    ),
+    "simulator": Cause(
+        "the simulated pipeline breaks a law of its design",
+        "nothing is wrong with your stack; report the design (rlcheck_pipeline) and the seed",
+    ),
     "numerics": Cause(
         "floating-point differences between two sets of kernels",
         "nothing is broken; a correction (truncated importance sampling) covers it, fp32 heads reduce it",

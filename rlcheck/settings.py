@@ -31,6 +31,7 @@ class Settings:
     device: str = "cpu"
     attention: str = "sdpa"
     rollouts: str | None = None
+    episodes: str | None = None
     threshold: tuple[tuple[str, str], ...] = ()
     seed: int = 0
     tokens: int = 960
@@ -140,6 +141,7 @@ OPTIONS = (
     Option("device", "device of engine and trainer", _device, "DEVICE"),
     Option("attention", "attention implementation of engine and trainer", _attention, "NAME"),
     Option("rollouts", "check recorded rollouts (rlcheck JSONL) instead of sampling", _glob, "GLOB"),
+    Option("episodes", "check a recorded episode log (CSV, JSONL, Parquet) instead of simulating", _glob, "GLOB"),
     Option("threshold", "a threshold line of your own, repeatable: NAME <= NUMBER", str, "LINE", "linelist"),
     Option("seed", "seed of all sampling", _at_least(0, int), "N"),
     Option("tokens", "tokens in one block of samples", _at_least(ROW_TOKENS, int), "N"),

@@ -11,7 +11,7 @@ FLOORS = [
     "numerics declarations keys progress",
     "lm looks mismatch entropies temperature blocks prompts corrections losses advantages exact simulation",
     "engines trainers models readers tinyagent",
-    "faults diagnosis interop strategies",
+    "faults diagnosis interop strategies figures",
     "fixtures report tables",
     "plugin collection expected distributed selftest checks",
 ]

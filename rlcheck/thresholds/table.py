@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rlcheck.thresholds import contract, mismatch
+from rlcheck.thresholds import contract, failure_length_bias, mismatch, pipeline, straggler_scaling
 from rlcheck.thresholds.quantity import Quantity
 
-TOPICS = (contract, mismatch)
+TOPICS = (contract, mismatch, straggler_scaling, pipeline, failure_length_bias)
 
 QUANTITIES: dict[str, Quantity] = {quantity.name: quantity for topic in TOPICS for quantity in topic.ROWS}
