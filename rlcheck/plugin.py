@@ -26,6 +26,7 @@ pytest_plugins = [
     "rlcheck.fixtures.stack",
     "rlcheck.fixtures.samples",
     "rlcheck.fixtures.looks",
+    "rlcheck.fixtures.invariance",
 ]
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rlcheck.thresholds import contract, mismatch
+from rlcheck.thresholds import batch_invariance, contract, mismatch
 from rlcheck.thresholds.quantity import Quantity
 
-TOPICS = (contract, mismatch)
+TOPICS = (batch_invariance, contract, mismatch)
 
 QUANTITIES: dict[str, Quantity] = {quantity.name: quantity for topic in TOPICS for quantity in topic.ROWS}
