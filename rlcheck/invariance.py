@@ -118,17 +118,18 @@ class Comparer:
         comparison: str,
         variant: str,
         rollouts: Rollouts,
-        first: Array,
-        rows: Sequence[Array],
+        first: Sequence[Array],
+        second: Sequence[Array],
         where: npt.NDArray[np.bool_] | None = None,
     ) -> None:
-        """Compare flat log-probs ``first`` (N,) with ``rows``, one array a row, on trained tokens (``where``).
+        """Compare two scorings, each one array a row, on the trained tokens (of those ``where`` marks).
 
         Raises ``RlcheckError`` naming the row whose length does not fit.
         """
-        second = flatten(rollouts, rows, f"log-probs of {comparison} {variant}".rstrip())
+        what = f"log-probs of {comparison} {variant}".rstrip()
+        one, other = (flatten(rollouts, rows, what) for rows in (first, second))
         chosen = rollouts.mask if where is None else where & rollouts.mask
-        self.record(f"batch_invariance.{comparison}", variant, Difference(rollouts, first, second, chosen))
+        self.record(f"batch_invariance.{comparison}", variant, Difference(rollouts, one, other, chosen))
 
     def record(self, name: str, variant: str, difference: Difference) -> None:
         """Record the numbers of one comparison, and say where it differs if that may matter."""
@@ -151,15 +152,15 @@ def bits(value: Any) -> str:
     return f"0x{int(np.float32(value).view(np.uint32)):08x}"
 
 
-def some_rows(rollouts: Rollouts, most: int, multiple: int = 1) -> Rollouts:
-    """Return at most ``most`` rows, spread over the batch, their number a multiple of ``multiple``.
+def spread(total: int, most: int, multiple: int = 1) -> npt.NDArray[np.int64]:
+    """Return at most ``most`` of ``total`` row numbers, spread evenly, their count a multiple of ``multiple``.
 
     Raises ``RlcheckError`` where there are fewer rows than ``multiple``.
     """
-    count = min(len(rollouts), max(most, multiple)) // multiple * multiple
+    count = min(total, max(most, multiple)) // multiple * multiple
     if not count:
-        raise RlcheckError(f"batch_multiple is {multiple}, but there are {len(rollouts)} rows: sample more tokens")
-    return rollouts.select(np.linspace(0, len(rollouts) - 1, count).astype(np.int64))
+        raise RlcheckError(f"batch_multiple is {multiple}, but there are {total} rows: raise --rlcheck-tokens")
+    return np.linspace(0, total - 1, count).astype(np.int64)
 
 
 def replace_rows(rollouts: Rollouts, rows: Iterable[int], generator: np.random.Generator) -> Rollouts:
