@@ -164,14 +164,13 @@ def spread(total: int, most: int, multiple: int = 1) -> npt.NDArray[np.int64]:
 
 
 def replace_rows(rollouts: Rollouts, rows: Iterable[int], generator: np.random.Generator) -> Rollouts:
-    """Give some rows other token ids, drawn from those of the batch; every length stays as it is."""
+    """Give some rows other token ids, drawn from the same column of the batch; every length stays as it is."""
     chosen = np.zeros(len(rollouts), dtype=np.bool_)
     chosen[list(rows)] = True
-    known = np.unique(np.concatenate([rollouts.prompt_ids, rollouts.response_ids]))
     changed = {}
     for name, lengths in (("prompt_ids", rollouts.prompt_lengths), ("response_ids", rollouts.lengths)):
         ids = getattr(rollouts, name)
-        changed[name] = np.where(np.repeat(chosen, lengths), generator.choice(known, len(ids)), ids)
+        changed[name] = np.where(np.repeat(chosen, lengths), generator.choice(np.unique(ids), len(ids)), ids)
     return rollouts.replace(**changed)
 
 
