@@ -90,7 +90,7 @@ def check_training_forward_agrees(
 ) -> None:
     """The forward that the loss uses gives the log-probs of the recompute, so that the first ratio is 1."""
     if not hasattr(rlcheck_trainer, "training_logprobs"):
-        pytest.skip("the trainer has no training_logprobs(rollouts): log-probs by the forward that its loss uses")
+        pytest.skip("the trainer has no training_logprobs(rollouts): the forward of its loss")
     few, _ = _few(rlcheck_trainer_rows, rlcheck_trainer)
     rlcheck_compare("training", "", few, rlcheck_trainer.logprobs(few), rlcheck_trainer.training_logprobs(few))
 
