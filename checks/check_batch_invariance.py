@@ -124,13 +124,14 @@ def check_prefix_cache_changes_nothing(
     """Samples from cached prompts are those from fresh ones, with the same log-probs; and so are repeated ones."""
     if not hasattr(rlcheck_engine, "reset_prefix_cache"):
         pytest.skip("the engine has no reset_prefix_cache()")
-    asked = rlcheck_engine_rows.params
-    params = asked.replace(max_tokens=min(asked.max_tokens, CACHED_TOKENS), min_tokens=0)
+    few = rlcheck_engine_rows.select(spread(len(rlcheck_engine_rows), FEW))
+    params = few.params.replace(max_tokens=min(few.params.max_tokens, CACHED_TOKENS), min_tokens=0)
+    prompts = [p + r[:-CACHED_TOKENS] for p, r in zip(few.prompts(), few.responses(), strict=True)]  # to fill blocks
     draws = []
     for cached in (False, True, False):
         if not cached:
             rlcheck_engine.reset_prefix_cache()
-        draws.append(rlcheck_engine.sample(rlcheck_engine_rows.prompts(), params))
+        draws.append(rlcheck_engine.sample(prompts, params))
     miss, hit, again = draws
     alike = common_start(miss, hit)
     rlcheck_measure("batch_invariance.prefix_cache_share", alike.mean(), variant="hit", n=miss.n_tokens)
