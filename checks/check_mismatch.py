@@ -12,6 +12,7 @@ import pytest
 from rlcheck import mismatch, temperature
 from rlcheck.blocks import unjudged_identity
 from rlcheck.intervals import share, token_mean
+from rlcheck.invariance import Difference
 from rlcheck.measure import Recorder
 from rlcheck.pairs import Pair
 from rlcheck.protocols import Trainer
@@ -24,8 +25,10 @@ REPORTED = (
 )
 
 
-def check_engine_and_trainer_agree(rlcheck_pair_looks: Iterable[Pair], rlcheck_measure: Recorder) -> None:
-    """Engine and trainer give the sampled tokens the same log-probs, up to their precision."""
+def check_engine_and_trainer_agree(
+    rlcheck_pair_looks: Iterable[Pair], rlcheck_declarations: Mapping[str, Any], rlcheck_measure: Recorder
+) -> None:
+    """Engine and trainer give the sampled tokens the same log-probs, up to their precision (bit by bit if declared)."""
     for pair in rlcheck_pair_looks:
         d = pair.log_ratio
         _mean("mismatch.mean_abs", np.abs(d), pair, rlcheck_measure)
@@ -34,6 +37,8 @@ def check_engine_and_trainer_agree(rlcheck_pair_looks: Iterable[Pair], rlcheck_m
         impossible = int(pair.impossible.sum())  # under truncation a boundary token may fall outside, by rounding
         reported = pair.reported or ("sampled with truncation" if pair.rollouts.params.truncates else "")
         rlcheck_measure("mismatch.impossible_tokens", impossible, n=len(d) + impossible, reported=reported)
+        if rlcheck_declarations.get("bitwise"):
+            _unequal(pair, rlcheck_measure)
         summary = _compare(pair)
         for name in REPORTED:
             rlcheck_measure(f"mismatch.{name}", getattr(summary, name), n=len(d))
@@ -135,3 +140,11 @@ def _rows_over_half(pair: Pair, measure: Recorder) -> None:
     total = len(np.unique(pair.rows))
     measure("mismatch.rows_over_half", bad, n=total, reported=pair.reported)
     measure("mismatch.row_share_over_half", share(bad, total, measure.level), reported=pair.reported)
+
+
+def _unequal(pair: Pair, measure: Recorder) -> None:
+    rollouts = pair.rollouts
+    difference = Difference(rollouts, rollouts.engine_logprobs, pair.old_logprobs, rollouts.mask)
+    measure("mismatch.unequal", difference.unequal, n=difference.n, reported=pair.reported)
+    if difference.unequal:
+        measure.explain(difference.explain_first())

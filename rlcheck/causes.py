@@ -45,6 +45,31 @@ CAUSES: dict[str, Cause] = {
         "the trainer does not repeat itself: dropout is on, or its kernels are not deterministic",
         "call model.eval() before recomputing, and set attention_dropout and hidden dropout to 0 in the config",
     ),
+    "batch_dependent": Cause(
+        "a row's log-probs depend on the size of its batch or on its neighbours",
+        "look for statistics over the batch (normalisation, expert capacity, quantisation scales); for bit-equality "
+        "use batch-invariant kernels (VLLM_BATCH_INVARIANT=1)",
+    ),
+    "padding": Cause(
+        "padding changes a row's log-probs",
+        "check that the attention mask reaches every layer, and that slices count from the row's own end",
+    ),
+    "left_pad_positions": Cause(
+        "left padding shifts absolute positions",
+        "pass position_ids counted over real tokens: (attention_mask.cumsum(-1) - 1).clamp(min=0)",
+    ),
+    "packing_leak": Cause(
+        "packed documents see each other",
+        "restart position_ids at each document and pass its boundaries (cu_seqlens) to attention; check them by one",
+    ),
+    "train_forward_differs": Cause(
+        "the forward of the loss is not the forward of the log-prob recompute",
+        "compare train mode, autocast, packing and fused loss kernels of the two; a first policy ratio must be 1",
+    ),
+    "stale_prefix_cache": Cause(
+        "cached prompts give other log-probs than fresh ones",
+        "reset the prefix cache after every weight sync; check what its key leaves out (adapter, weights, salt)",
+    ),
     "unfaithful_logprob": Cause(
         "tokens were not drawn from the distribution whose log-probs are reported",
         "compare the sampler's T, top-p, top-k and penalties with the log-prob mode; raw log-probs hide all of them",

@@ -16,6 +16,8 @@ import torch
 from rlcheck.errors import RlcheckError
 
 EMBEDDED = "embedded"
+ABSOLUTE = "embedded-absolute"
+"""A smaller embedded model with absolute positions, on which shifted positions show."""
 SMOLLM2 = "smollm2"
 EMBEDDED_ENTROPY = 1.5
 """Nats; random weights alone would give a nearly flat distribution, unlike any trained model."""
@@ -30,6 +32,8 @@ def load(name: str, dtype: str, device: str = "cpu", attention: str = "sdpa") ->
     _require_device(device)
     if name == EMBEDDED:
         model = embedded(attention).to(torch_dtype)
+    elif name == ABSOLUTE:
+        model = embedded_absolute(attention).to(torch_dtype)
     else:
         model = _pretrained(_folder(name), torch_dtype, attention)
     return model.to(device).eval()
@@ -52,7 +56,7 @@ def _require_device(device: str) -> None:
 
 def tokenizer(name: str) -> Any | None:
     """Return the model's tokenizer, or None where it has none."""
-    if name == EMBEDDED:
+    if name in (EMBEDDED, ABSOLUTE):
         return None
     from transformers import AutoTokenizer
 
@@ -69,6 +73,13 @@ def embedded(attention: str = "sdpa") -> Any:
     Weights are rounded to bfloat16 values, so that a float32 copy holds the same ones.
     """
     model = copy.deepcopy(_embedded_weights())
+    model.set_attn_implementation(attention)
+    return model
+
+
+def embedded_absolute(attention: str = "sdpa") -> Any:
+    """Make the embedded model with absolute positions: GPT-2 architecture, otherwise like ``embedded``."""
+    model = copy.deepcopy(_absolute_weights())
     model.set_attn_implementation(attention)
     return model
 
@@ -91,9 +102,31 @@ def _embedded_weights() -> Any:
         bos_token_id=1,
         eos_token_id=2,
     )
+    return _random(Qwen3ForCausalLM, config)
+
+
+@functools.cache
+def _absolute_weights() -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(
+        vocab_size=512,
+        n_embd=64,
+        n_layer=3,
+        n_head=4,
+        n_positions=1024,
+        initializer_range=0.1,
+        tie_word_embeddings=False,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    return _random(GPT2LMHeadModel, config)
+
+
+def _random(kind: Any, config: Any) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = Qwen3ForCausalLM(config).eval()
+        model = kind(config).eval()
         _sharpen(model, torch.randint(3, config.vocab_size, (8, 64)))
     return model.to(torch.bfloat16).float()
 

@@ -27,6 +27,7 @@ pytest_plugins = [
     "rlcheck.fixtures.samples",
     "rlcheck.fixtures.looks",
     "rlcheck.fixtures.pipeline",
+    "rlcheck.fixtures.invariance",
 ]
 
 

@@ -25,7 +25,12 @@ from rlcheck.faults import engine, trainer
 def {fixture}({fixture}):
     return {expression}
 """
-ON_A_MODEL = [name for name, fault in FAULTS.items() if fault.fixture in {"rlcheck_engine", "rlcheck_trainer"}]
+ON_A_MODEL = [
+    name
+    for name, fault in FAULTS.items()
+    if fault.fixture in {"rlcheck_engine", "rlcheck_trainer"} and fault.topics != ("batch_invariance",)
+]
+"""Faults of a model's stack; those of batch_invariance are swept in ``test_batch_invariance.py``."""
 EMBEDDED = ("--rlcheck-model", "embedded")
 
 

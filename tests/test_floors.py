@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent
 FLOORS = [
     "errors settings causes protocols rollouts episodes intervals thresholds measure pairs "
     "numerics declarations keys progress",
-    "lm looks mismatch entropies temperature blocks prompts corrections losses advantages exact simulation",
+    "lm looks mismatch invariance entropies temperature blocks prompts corrections losses advantages exact simulation",
     "engines trainers models readers tinyagent",
     "faults diagnosis interop strategies figures",
     "fixtures report tables",

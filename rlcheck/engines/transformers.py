@@ -41,8 +41,7 @@ class TransformersEngine:
     @property
     def eos_token_ids(self) -> tuple[int, ...]:
         """The ids that end a response, from the model's generation config."""
-        ids = self.model.generation_config.eos_token_id
-        return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)
+        return lm.eos_token_ids(self.model)
 
     @torch.no_grad()
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:

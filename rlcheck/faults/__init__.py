@@ -4,7 +4,7 @@
 magnitude is drawn from the generator. Modules of this package register theirs when they are imported.
 """
 
-from rlcheck.faults import engine, episodes, trainer
+from rlcheck.faults import batch, engine, episodes, trainer
 from rlcheck.faults.registry import FAULTS, Fault, fault
 
-__all__ = ["FAULTS", "Fault", "engine", "episodes", "fault", "trainer"]
+__all__ = ["FAULTS", "Fault", "batch", "engine", "episodes", "fault", "trainer"]

@@ -42,6 +42,12 @@ class TransformersTrainer:
         """Log-prob of every response token, one (T_i,) array a row; -inf outside a truncated support."""
         return lm.logprobs(self._lm, rollouts, rollouts.params, **self._how(batch_size, layout))
 
+    def training_logprobs(
+        self, rollouts: Rollouts, *, batch_size: int | None = None, layout: lm.Layout = "right"
+    ) -> list[npt.NDArray[np.float32]]:
+        """The same with autograd recording, as in the forward of a loss."""
+        return lm.logprobs(self._lm, rollouts, rollouts.params, gradients=True, **self._how(batch_size, layout))
+
     def token_stats(self, rollouts: Rollouts, *, batch_size: int | None = None) -> dict[str, list[npt.NDArray[Any]]]:
         """``entropy`` (nats), ``argmax`` and ``rank`` (0 = most likely) of every response token."""
         return lm.token_stats(self._lm, rollouts, **self._how(batch_size, "right"))
