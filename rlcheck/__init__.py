@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rlcheck.blackbox import declare as declare
     from rlcheck.episodes import Episodes as Episodes
     from rlcheck.episodes import Steps as Steps
     from rlcheck.errors import RlcheckError as RlcheckError
@@ -30,6 +31,7 @@ _HOMES = {
     "Steps": "rlcheck.episodes",
     "TrainingTrace": "rlcheck.protocols",
     "Weighted": "rlcheck.protocols",
+    "declare": "rlcheck.blackbox",
     "record": "rlcheck.readers",
 }
 
@@ -43,6 +45,7 @@ __all__ = [
     "TrainingTrace",
     "Weighted",
     "__version__",
+    "declare",
     "record",
 ]
 

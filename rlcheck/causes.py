@@ -130,6 +130,66 @@ CAUSES: dict[str, Cause] = {
         "the simulated pipeline breaks a law of its design",
         "nothing is wrong with your stack; report the design (rlcheck_pipeline) and the seed",
     ),
+    "band_inverted": Cause(
+        "a band or cap is applied to mu/pi instead of pi/mu",
+        "write the bounds for rho = pi_old/mu; with bounds such as 0.6 and 1.4 the two directions differ",
+    ),
+    "weight_not_detached": Cause(
+        "the gradient flows through the correction weight",
+        "detach the weight (or compute it under no_grad) before it multiplies the loss",
+    ),
+    "double_correction": Cause(
+        "the move from mu to pi_theta is corrected twice",
+        "with a policy ratio pi_theta/pi_old take the weight from pi_old/mu, never from the current policy",
+    ),
+    "denominator": Cause(
+        "the loss is divided by another count of tokens than declared",
+        "decide whether rejected tokens count: divide by the mask after, or before, the rejection",
+    ),
+    "broadcast": Cause(
+        "tensors of different shapes were broadcast against each other",
+        "give one number a row the shape (B, 1), never (B,); assert shapes before multiplying",
+    ),
+    "masked_nan": Cause(
+        "the mask is multiplied on after exp, and 0 times inf is NaN",
+        "fill masked entries (torch.where) before the subtraction and the exp, for the sake of the backward too",
+    ),
+    "capped_metric": Cause(
+        "statistics of the ratio are taken after the cap",
+        "log mean and quantiles of the raw ratio, so that they do not depend on the correction",
+    ),
+    "idle_clip": Cause(
+        "the policy ratio is always 1, so that the clip never acts",
+        "check that old_logprobs are those of before the update, not recomputed with the current policy",
+    ),
+    "masked_trains": Cause(
+        "tokens outside the mask are trained, or enter a mean",
+        "set weights to 0 outside the mask; mask before every sum and mean",
+    ),
+    "local_mean": Cause(
+        "each micro-batch or rank divides by its own count, and the means are averaged",
+        "divide by the global count of the step: pass it down as the denominator",
+    ),
+    "partial_group": Cause(
+        "groups are found by a fixed stride, though some are incomplete",
+        "group by the prompt's id and use each group's own size",
+    ),
+    "degenerate_std": Cause(
+        "the rounding noise of equal rewards is taken for their spread",
+        "give a group of equal rewards advantage 0 before dividing by its standard deviation",
+    ),
+    "double_normalised": Cause(
+        "advantages are normalised twice, or with statistics that are not the group's",
+        "normalise in one place, as declared",
+    ),
+    "empty_batch": Cause(
+        "a micro-batch without trained tokens breaks the loss",
+        "keep the graph alive with a sum times 0, and clamp the count to at least 1",
+    ),
+    "permuted_columns": Cause(
+        "rewards, advantages or groups are in another order than the rows",
+        "reorder every column together when batches are balanced or sorted",
+    ),
     "numerics": Cause(
         "floating-point differences between two sets of kernels",
         "nothing is broken; a correction (truncated importance sampling) covers it, fp32 heads reduce it",

@@ -15,4 +15,4 @@ def closest(name: str, valid: Iterable[str]) -> str:
 
     names = sorted(valid)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(near)}?" if near else f"valid: {', '.join(names)}"
+    return f"did you mean {' or '.join(near)}?" if near else f"valid: {', '.join(names) or 'none'}"

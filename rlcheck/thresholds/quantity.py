@@ -82,3 +82,8 @@ def limits(**by_column: float) -> Limits:
         if last is not None:
             filled[column] = last
     return filled
+
+
+def never(name: str, unit: str, meaning: str, *causes: str, source: str = "never in a healthy stack") -> Quantity:
+    """Build an exact count of what must not occur at all."""
+    return Quantity(name, unit, meaning, "==", 0, kind="exact", source=source, causes=causes)

@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
-from rlcheck.thresholds import batch_invariance, contract, failure_length_bias, mismatch, pipeline, straggler_scaling
+from rlcheck.thresholds import (
+    advantage,
+    batch_invariance,
+    contract,
+    correction_bias_variance,
+    correction_properties,
+    failure_length_bias,
+    mismatch,
+    pipeline,
+    policy_loss,
+    straggler_scaling,
+)
 from rlcheck.thresholds.quantity import Quantity
 
-TOPICS = (batch_invariance, contract, mismatch, straggler_scaling, pipeline, failure_length_bias)
+TOPICS = (
+    contract,
+    mismatch,
+    batch_invariance,
+    correction_bias_variance,
+    correction_properties,
+    policy_loss,
+    advantage,
+    straggler_scaling,
+    pipeline,
+    failure_length_bias,
+)
 
 QUANTITIES: dict[str, Quantity] = {quantity.name: quantity for topic in TOPICS for quantity in topic.ROWS}

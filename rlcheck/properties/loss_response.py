@@ -1,0 +1,129 @@
+"""What a policy loss does with ratios and denominators, read off a few exact evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlcheck.blackbox import accepted, weigh
+from rlcheck.properties.losses import answer
+from rlcheck.protocols import Correction, PolicyLoss
+from rlcheck.strategies import PolicyBatch
+
+Over = Literal["kept", "all", "other", "nothing rejected"]
+STEP = 1e-4  # nats: inside GSPO's clip of 3e-4
+LONG_STEPS = np.arange(0.01, 3.0, 0.01)  # nats of log r searched for a clip
+
+
+@dataclass(frozen=True)
+class Exponents:
+    """A lone token's gradient coefficient is r^policy * rho^engine, times its advantage, near r = 1.
+
+    Decoupled and bypass PPO: (1, 1), that is pi_theta/mu; PPO that ignores mu: (1, 0); plain policy gradient
+    with a weight: (0, 1). A policy exponent of 2 says that the current policy corrects twice.
+    """
+
+    policy: float
+    engine: float
+
+
+def exponents(loss: PolicyLoss) -> Exponents:
+    """Powers of r = pi_theta/pi_old and of rho = pi_old/mu in the gradient, by central differences.
+
+    Taken at log mu = -1.1, log pi_old = log pi_theta = -1; NaN where the gradient vanishes.
+    """
+
+    def log_size(policy: float, engine: float) -> float:
+        size = abs(coefficient(loss, policy, -1.0, engine, 1.0))
+        return float(np.log(size)) if size > 0 else float("nan")
+
+    policy = log_size(-1.0 + STEP, -1.1) - log_size(-1.0 - STEP, -1.1)
+    engine = log_size(-1.0, -1.1 - STEP) - log_size(-1.0, -1.1 + STEP)
+    return Exponents(policy / (2 * STEP), engine / (2 * STEP))
+
+
+def coefficient(loss: PolicyLoss, policy: float, old: float, engine: float, advantage: float) -> float:
+    """Minus the gradient of the loss of one token by its log-prob, over its advantage."""
+    return -float(answer(loss, _token(policy, old, engine, advantage)).gradient) / advantage
+
+
+def clip_bounds(loss: PolicyLoss) -> tuple[float, float]:
+    """Policy ratios (lower with A < 0, upper with A > 0) from which on a token is not trained; 0 and inf if none."""
+    bounds = []
+    for sign, none in ((-1.0, 0.0), (1.0, float("inf"))):
+        idle = (step for step in LONG_STEPS if coefficient(loss, -4.0 + sign * step, -4.0, -4.0, sign) == 0)
+        first = next(idle, None)
+        bounds.append(none if first is None else float(np.exp(sign * first)))
+    return bounds[0], bounds[1]
+
+
+def repartition_gap(loss: PolicyLoss, sizes: Sequence[int], counts: Literal["token", "sequence"] = "token") -> float:
+    """Largest gap between the gradient of ten rows at once and in parts, relative to the largest entry.
+
+    ``sizes`` are the rows of each part and sum to 10. Every call is given the global count of tokens or
+    sequences as ``denominator``, if the loss takes one; if it does not, the parts are averaged.
+    """
+    batch = ten_rows()
+    mask = batch.mask.bool()
+    denominator = mask.sum() if counts == "token" else mask.any(dim=1).sum()
+    whole = answer(loss, batch, denominator=denominator).gradient
+    pieces = zip(*(values.split(list(sizes)) for values in batch.inputs.values()), strict=True)
+    parts = [answer(loss, PolicyBatch(*piece), denominator=denominator).gradient for piece in pieces]
+    takes = bool(accepted(loss, {"denominator": denominator}))
+    together = torch.cat(parts) / (1 if takes else len(parts))
+    return float((together - whole).abs().max() / whole.abs().max())
+
+
+def ten_rows() -> PolicyBatch:
+    """Ten ragged rows of up to four tokens with small log-ratios, in float64."""
+    generator = torch.Generator().manual_seed(0)
+    noise = 0.1 * torch.randn(3, 10, 4, dtype=torch.float64, generator=generator)
+    lengths = torch.tensor([1, 4, 2, 3, 4, 1, 4, 3, 2, 4])
+    return PolicyBatch(
+        old_logprobs=-2 + noise[0],
+        engine_logprobs=-2 + noise[0] + noise[1],
+        mask=(torch.arange(4) < lengths[:, None]).double(),
+        logprobs=-2 + noise[0] + 0.3 * noise[2],
+        advantages=torch.tensor([1.0, -1.0] * 5, dtype=torch.float64)[:, None].expand(10, 4).clone(),
+    )
+
+
+def denominator_over(loss: PolicyLoss) -> Over:
+    """Whether the mean of a loss that rejects tokens counts only the kept ones, or all.
+
+    Five tokens with log-ratios .1, -1.5, .8, -10, .3 and r = 1; which are rejected shows in the gradient.
+    """
+    engine = -12 - torch.tensor([[0.1, -1.5, 0.8, -10.0, 0.3]], dtype=torch.float64)
+    old, ones = torch.full_like(engine, -12.0), torch.ones_like(engine)
+    full = answer(loss, PolicyBatch(old, engine, ones, old, ones))
+    opposite = answer(loss, PolicyBatch(old, engine, ones, old, -ones))
+    kept = ((full.gradient != 0) | (opposite.gradient != 0)).double()  # a clip stops one sign only
+    if kept.all() or not kept.any():
+        return "nothing rejected"
+    ratio = float(answer(loss, PolicyBatch(old, engine, kept, old, ones)).value / full.value)
+    if np.isclose(ratio, 1.0):
+        return "kept"
+    return "all" if np.isclose(ratio, kept.numel() / float(kept.sum())) else "other"
+
+
+def corrected(loss: PolicyLoss, correction: Correction) -> PolicyLoss:
+    """The loss of what the correction leaves: its weights, on the mask without the rejected tokens."""
+
+    def combined(*, old_logprobs: Tensor, engine_logprobs: Tensor, mask: Tensor, **rest: Any) -> Tensor:
+        weights, kept = weigh(correction, old_logprobs=old_logprobs, engine_logprobs=engine_logprobs, mask=mask)
+        inputs = {"old_logprobs": old_logprobs, "engine_logprobs": engine_logprobs, **rest}
+        value: Tensor = loss(**inputs, mask=kept, **accepted(loss, {"weights": weights}))
+        return value
+
+    return combined
+
+
+def _token(policy: float, old: float, engine: float, advantage: float) -> PolicyBatch:
+    """One token, in float64."""
+    numbers = (torch.tensor([[number]], dtype=torch.float64) for number in (old, engine, 1.0, policy, advantage))
+    return PolicyBatch(*numbers)
