@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcheck.blocks import unjudged_identity
+from rlcheck.blocks import same_version, unjudged_identity
 from rlcheck.entropies import entropies
 from rlcheck.intervals import martingale_mean, standardised
 from rlcheck.measure import Recorder
@@ -16,7 +16,6 @@ from rlcheck.pairs import Pair, flatten_logprobs
 from rlcheck.protocols import Engine, Trainer
 from rlcheck.rollouts import Rollouts
 from rlcheck.rollouts.record import require_rows
-from rlcheck.settings import Settings
 from rlcheck.thresholds import limit_at
 from rlcheck.thresholds.contract import RESCORING_TOLERANCE
 
@@ -53,20 +52,23 @@ def check_surprisal_equals_entropy(
     rlcheck_looks: Iterable[Rollouts],
     rlcheck_engine: Engine | None,
     rlcheck_trainer: Trainer | None,
-    rlcheck_settings: Settings,
+    rlcheck_recorded: bool,
     rlcheck_declarations: Mapping[str, Any],
     rlcheck_measure: Recorder,
 ) -> None:
     """Tokens look as if drawn from the distribution reported for them: surprisal averages to entropy."""
     for rollouts in rlcheck_looks:
-        entropy = entropies(rollouts, rlcheck_engine, rlcheck_trainer)
+        trainer = None if rlcheck_recorded and not same_version(rollouts, rlcheck_trainer) else rlcheck_trainer
+        entropy = entropies(rollouts, rlcheck_engine, trainer)
         if entropy is None:
             pytest.skip("no entropy: fill Rollouts.entropy, or give the engine distribution(rollouts, positions)")
         known = rollouts.mask & np.isfinite(rollouts.engine_logprobs) & np.isfinite(entropy)
+        if not known.any():
+            pytest.skip("no trained token has both a log-prob and an entropy")
         gap = -rollouts.engine_logprobs[known].astype(np.float64) - entropy[known]
         estimate = martingale_mean(gap, rlcheck_measure.level)
         spread = float(np.sqrt((gap**2).mean()))
-        reported = unjudged_identity(rollouts, bool(rlcheck_settings.rollouts), rlcheck_declarations)
+        reported = unjudged_identity(rollouts, rlcheck_recorded, rlcheck_declarations)
         rlcheck_measure("contract.surprisal_effect", standardised(estimate, spread), reported=reported)
         rlcheck_measure("contract.surprisal_gap", estimate)
         if spread > 0:
@@ -84,9 +86,9 @@ def check_scoring_repeats(
     first = pair.old_logprobs
     if pair.rollouts.old_logprobs is not None:  # recorded ones may come from another machine
         first = flatten_logprobs(pair.rollouts, rlcheck_trainer.logprobs(pair.rollouts))
-    change = np.where(pair.valid & np.isfinite(again), np.abs(first.astype(np.float64) - again), 0)
-    per_row = np.bincount(pair.rollouts.rows, weights=change, minlength=len(pair.rollouts))
-    tolerance = limit_at(RESCORING_TOLERANCE, rlcheck_measure.numerics)
-    differing = per_row > tolerance * np.maximum(pair.rollouts.lengths, 1)
+    change = np.abs(first[pair.valid].astype(np.float64) - again[pair.valid])
+    change[~np.isfinite(change)] = np.inf
+    summed, counted = (np.bincount(pair.rows, weights=w, minlength=len(pair.rollouts)) for w in (change, None))
+    differing = summed > limit_at(RESCORING_TOLERANCE, rlcheck_measure.numerics) * counted
     rlcheck_measure("contract.rows_rescored_differently", int(differing.sum()), n=len(pair.rollouts))
     rlcheck_measure("contract.rescoring_max_abs", float(change.max()), n=int(pair.valid.sum()))

@@ -12,38 +12,42 @@ import pytest
 from rlcheck import mismatch, temperature
 from rlcheck.blocks import unjudged_identity
 from rlcheck.intervals import share, token_mean
+from rlcheck.invariance import Difference
 from rlcheck.measure import Recorder
 from rlcheck.pairs import Pair
 from rlcheck.protocols import Trainer
-from rlcheck.settings import Settings
 
 LOW_PROBABILITY = 0.1
 REPORTED = (
     *("mean", "median_abs", "p99_abs", "max_abs", "sequence_mean_abs", "token_mult_prob_error", "prob_pearson"),
     *("ess_fraction_token", "min_sequence_ratio", "max_sequence_ratio"),
-    *("share_below_0_9", "share_above_1_1", "share_above_2", "support_share"),
+    *("share_below_0_9", "share_above_1_1", "share_above_2", "support_share", "missing_share"),
 )
 
 
-def check_engine_and_trainer_agree(rlcheck_pair_looks: Iterable[Pair], rlcheck_measure: Recorder) -> None:
-    """Engine and trainer give the sampled tokens the same log-probs, up to their precision."""
+def check_engine_and_trainer_agree(
+    rlcheck_pair_looks: Iterable[Pair], rlcheck_declarations: Mapping[str, Any], rlcheck_measure: Recorder
+) -> None:
+    """Engine and trainer give the sampled tokens the same log-probs, up to their precision (bit by bit if declared)."""
     for pair in rlcheck_pair_looks:
         d = pair.log_ratio
         _mean("mismatch.mean_abs", np.abs(d), pair, rlcheck_measure)
         _mean("mismatch.k3", np.expm1(d) - d, pair, rlcheck_measure)
         _rows_over_half(pair, rlcheck_measure)
+        impossible = int(pair.impossible.sum())  # under truncation a boundary token may fall outside, by rounding
+        reported = pair.reported or ("sampled with truncation" if pair.rollouts.params.truncates else "")
+        rlcheck_measure("mismatch.impossible_tokens", impossible, n=len(d) + impossible, reported=reported)
+        if rlcheck_declarations.get("bitwise"):
+            _unequal(pair, rlcheck_measure)
         summary = _compare(pair)
         for name in REPORTED:
             rlcheck_measure(f"mismatch.{name}", getattr(summary, name), n=len(d))
-        by_probability = mismatch.by_probability(np.log(pair.probability))
-        for label, part in mismatch.breakdown(d, by_probability).items():
-            if part.n:
-                rlcheck_measure("mismatch.bin_mean_abs", part.mean_abs, variant=label, n=part.n)
+        _breakdowns(pair, rlcheck_measure)
 
 
 def check_ratio_averages_to_one(
     rlcheck_pair_looks: Iterable[Pair],
-    rlcheck_settings: Settings,
+    rlcheck_recorded: bool,
     rlcheck_declarations: Mapping[str, Any],
     rlcheck_measure: Recorder,
 ) -> None:
@@ -52,9 +56,7 @@ def check_ratio_averages_to_one(
         d = pair.log_ratio
         if pair.rollouts.params.truncates:
             pytest.skip("sampled with truncation: the mean ratio is the kept mass there")
-        reported = pair.reported or unjudged_identity(
-            pair.rollouts, bool(rlcheck_settings.rollouts), rlcheck_declarations
-        )
+        reported = pair.reported or unjudged_identity(pair.rollouts, rlcheck_recorded, rlcheck_declarations)
         _mean("mismatch.mean_ratio", np.exp(d), pair, rlcheck_measure, reported=reported)
         _mean("mismatch.second_order_gap", d + d**2 / 2, pair, rlcheck_measure, reported=reported)
 
@@ -86,6 +88,8 @@ def check_temperature_is_shared(
         pytest.skip("no trainer: override rlcheck_trainer, or name a model with --rlcheck-model")
     pair = next(iter(rlcheck_pair_looks))  # every look would cost recomputes; one block resolves it
     fitted = temperature.fit(pair, rlcheck_trainer, rlcheck_measure.level)
+    if fitted is None:
+        pytest.skip("the trainer's log-probs hardly depend on rollouts.params.temperature: none can be fitted")
     rlcheck_measure("mismatch.temperature_ratio", fitted, reported=pair.reported)
 
 
@@ -116,9 +120,31 @@ def _mean(
     measure(name, estimate, reported=reported or pair.reported)
 
 
+def _breakdowns(pair: Pair, measure: Recorder) -> None:
+    """Report mean |d| by engine probability, position, entropy and turn, where they are known."""
+    rollouts = pair.rollouts
+    d = np.full(rollouts.n_tokens, np.nan)
+    d[pair.valid] = pair.log_ratio
+    groups = [mismatch.by_probability(rollouts.engine_logprobs), mismatch.by_position(rollouts.offsets)]
+    groups += [mismatch.by_entropy(rollouts.entropy)] if rollouts.entropy is not None else []
+    groups += [mismatch.by_turn(rollouts.turn_ids)] if rollouts.turn_ids is not None else []
+    for labels in groups:
+        for label, part in mismatch.breakdown(d, labels).items():
+            if part.n:
+                measure("mismatch.bin_mean_abs", part.mean_abs, variant=label, n=part.n)
+
+
 def _rows_over_half(pair: Pair, measure: Recorder) -> None:
     """A token off by half a nat marks its row: a share in low precision, never in high precision."""
     bad = len(np.unique(pair.rows[np.abs(pair.log_ratio) > 0.5]))
     total = len(np.unique(pair.rows))
     measure("mismatch.rows_over_half", bad, n=total, reported=pair.reported)
     measure("mismatch.row_share_over_half", share(bad, total, measure.level), reported=pair.reported)
+
+
+def _unequal(pair: Pair, measure: Recorder) -> None:
+    rollouts = pair.rollouts
+    difference = Difference(rollouts, rollouts.engine_logprobs, pair.old_logprobs, rollouts.mask)
+    measure("mismatch.unequal", difference.unequal, n=difference.n, reported=pair.reported)
+    if difference.unequal:
+        measure.explain(difference.explain_first())

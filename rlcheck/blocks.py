@@ -61,8 +61,6 @@ def pair_block(rollouts: Rollouts, trainer: Trainer | None, recorded: bool) -> P
     """
     if rollouts.old_logprobs is not None:
         return Pair(rollouts, rollouts.old_logprobs)
-    if trainer is None:
-        raise RlcheckError("the record holds no old_logprobs: record them, or name the trainer's --rlcheck-model")
     if not isinstance(trainer, Trainer):
         raise RlcheckError(
             f"rlcheck_trainer is a {type(trainer).__name__} without logprobs(rollouts, *, batch_size=None)"

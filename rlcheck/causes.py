@@ -45,6 +45,31 @@ CAUSES: dict[str, Cause] = {
         "the trainer does not repeat itself: dropout is on, or its kernels are not deterministic",
         "call model.eval() before recomputing, and set attention_dropout and hidden dropout to 0 in the config",
     ),
+    "batch_dependent": Cause(
+        "a row's log-probs depend on the size of its batch or on its neighbours",
+        "look for statistics over the batch (normalisation, expert capacity, quantisation scales); for bit-equality "
+        "use batch-invariant kernels (VLLM_BATCH_INVARIANT=1)",
+    ),
+    "padding": Cause(
+        "padding changes a row's log-probs",
+        "check that the attention mask reaches every layer, and that slices count from the row's own end",
+    ),
+    "left_pad_positions": Cause(
+        "left padding shifts absolute positions",
+        "pass position_ids counted over real tokens: (attention_mask.cumsum(-1) - 1).clamp(min=0)",
+    ),
+    "packing_leak": Cause(
+        "packed documents see each other",
+        "restart position_ids at each document and pass its boundaries (cu_seqlens) to attention; check them by one",
+    ),
+    "train_forward_differs": Cause(
+        "the forward of the loss is not the forward of the log-prob recompute",
+        "compare train mode, autocast, packing and fused loss kernels of the two; a first policy ratio must be 1",
+    ),
+    "stale_prefix_cache": Cause(
+        "cached prompts give other log-probs than fresh ones",
+        "reset the prefix cache after every weight sync; check what its key leaves out (adapter, weights, salt)",
+    ),
     "unfaithful_logprob": Cause(
         "tokens were not drawn from the distribution whose log-probs are reported",
         "compare the sampler's T, top-p, top-k and penalties with the log-prob mode; raw log-probs hide all of them",
@@ -64,6 +89,46 @@ CAUSES: dict[str, Cause] = {
     "low_precision_logprob": Cause(
         "log-probs are stored in low precision",
         "keep log-probs in fp32 from the engine to the loss",
+    ),
+    "bad_log": Cause(
+        "the episode log itself is malformed",
+        "look at the code that writes the log: the message names the column and the first row",
+    ),
+    "capacity_after_resume": Cause(
+        "more episodes are started than the staleness bound allows",
+        "after a resume, look for counters of started episodes that begin at 0 while the version goes on",
+    ),
+    "stale_consumed": Cause(
+        "episodes older than the bound are consumed, or finished ones vanish without a reason",
+        "enforce the bound where a step takes its batch, not only at the start, and log a reason for every drop",
+    ),
+    "length_starved": Cause(
+        "long episodes are discarded and sampled anew until a short one gets through",
+        "keep an episode across versions, or train what is late; count how often each prompt is trained",
+    ),
+    "version_tags": Cause(
+        "version tags are constant, those of the last token only, or of another episode",
+        "tag each token with the version that sampled it, and carry tags through every sort and filter",
+    ),
+    "batch_reused": Cause(
+        "the same episodes are trained again and again",
+        "look for a queue that peeks instead of pops, or a buffer sampled with replacement; declare batch_reuse",
+    ),
+    "timeout_as_done": Cause(
+        "timeouts and failures of the infrastructure are read as episodes that ended by themselves",
+        "give them a status of their own, and keep failures out of rewards and baselines",
+    ),
+    "failure_length_bias": Cause(
+        "failed episodes are dropped, and long ones fail most: what is trained is too short",
+        "retry failed episodes, from a checkpoint where they are long, or weight by the chance to survive",
+    ),
+    "overlong_policy": Cause(
+        "truncated episodes are not treated by the declared policy",
+        "decide whether they stay in loss and baseline (keep), only in the baseline (mask) or nowhere (drop)",
+    ),
+    "simulator": Cause(
+        "the simulated pipeline breaks a law of its design",
+        "nothing is wrong with your stack; report the design (rlcheck_pipeline) and the seed",
     ),
     "band_inverted": Cause(
         "a band or cap is applied to mu/pi instead of pi/mu",

@@ -44,6 +44,8 @@ class CheckSuite(pytest.File):
     def holds(self, item: pytest.Function) -> bool:
         """Whether ``item`` belongs here: a suite of overrides holds only checks that an override can change."""
         overrides = self.config.stash[SUITES][self.nodeid].overrides
+        if "rlcheck_rollouts" in overrides:
+            overrides |= {"rlcheck_sample_blocks"}  # which then takes its only block from there
         return not overrides or bool(overrides & set(item.fixturenames))
 
 
@@ -140,7 +142,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "rlcheck_suite" not in metafunc.fixturenames:
         return
     own = metafunc.definition.getparent(CheckSuite)
-    suite = own.nodeid if own else _suite_of_test(metafunc.config, metafunc.definition.path)
+    suite = own.nodeid if own else _suite_of_test(metafunc)
     metafunc.parametrize("rlcheck_suite", [suite], indirect=True, scope="session", ids=[pytest.HIDDEN_PARAM])
 
 
@@ -148,7 +150,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
     """Name the suites, and fixture names in their conftests that look misspelt."""
     if not active(config):
         return []
-    counts: dict[str, int] = {}
+    counts = {suite.nodeid: 0 for suite in config.stash[CONFTESTS].values()}
     for item in items:
         if suite := item.getparent(CheckSuite):
             counts[suite.nodeid] = counts.get(suite.nodeid, 0) + 1
@@ -162,8 +164,21 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 
 def fixture_names(config: pytest.Config, conftest: Path) -> set[str]:
     """Names under which a loaded conftest may define or import fixtures."""
-    members = vars(config.pluginmanager.get_plugin(str(conftest)) or object)
-    return {*members, *(str(getattr(value, "name", "")) for value in members.values())}
+    return _names_in(config.pluginmanager.get_plugin(str(conftest)) or object)
+
+
+def _names_in(module: Any) -> set[str]:
+    members = vars(module)
+    return {*members, *map(_name_of, members.values())}
+
+
+def _name_of(value: object) -> str:
+    """The name a fixture was given; objects of the user's may answer anything, or refuse."""
+    try:
+        name = getattr(value, "name", "")
+    except Exception:
+        return ""
+    return name if isinstance(name, str) else ""
 
 
 def overridden_in(config: pytest.Config, conftest: Path) -> frozenset[str]:
@@ -171,13 +186,18 @@ def overridden_in(config: pytest.Config, conftest: Path) -> frozenset[str]:
     return frozenset(fixture_names(config, conftest)) & CONTRACT
 
 
-def register_suite(config: pytest.Config, name: str, folder: Path) -> None:
-    """Note a suite's overrides: those of its own conftest and of the ones above."""
+def register_suite(config: pytest.Config, name: str, folder: Path, own: frozenset[str] = frozenset()) -> None:
+    """Note a suite's overrides: its own, those of its folder's conftest and of the ones above."""
     above = (overridden_in(config, parent / "conftest.py") for parent in (folder, *folder.parents))
-    config.stash[SUITES][name] = Suite(name, frozenset().union(*above))
+    config.stash[SUITES][name] = Suite(name, own.union(*above))
 
 
-def _suite_of_test(config: pytest.Config, path: Path) -> str:
+def _suite_of_test(metafunc: pytest.Metafunc) -> str:
+    """The suite of a user's own test: that of its module where it overrides, else of the nearest such conftest."""
+    config, path = metafunc.config, metafunc.definition.path
+    if own := frozenset(_names_in(metafunc.module)) & CONTRACT:
+        register_suite(config, str(path), path.parent, own)
+        return str(path)
     for folder in path.parents:
         if overridden_in(config, folder / "conftest.py"):
             name = str(folder / "conftest.py")

@@ -20,7 +20,11 @@ NAMES: dict[str, str] = {
     "aggregation": "what a loss averages over: token or sequence",
     "denominator_over": "which tokens the denominator counts: kept or all",
     "advantage_family": "the advantage estimator",
-    "truncation_policy": "what happens to truncated episodes",
+    "truncation_policy": "what happens to truncated episodes: keep, mask (out of the loss) or drop",
+    "timeout_seconds": "after how many seconds of work an episode is stopped",
+    "max_staleness": "the staleness, in versions, up to which a step accepts an episode",
+    "oversample": "how many batches of episodes are started for one that is trained",
+    "clock_slack": "seconds by which the clocks of an episode log may differ (1 where undeclared)",
 }
 """Every declaration, and what it claims."""
 

@@ -59,10 +59,11 @@ def martingale_mean(values: Array, level: float) -> Estimate:
 
 
 def standardised(estimate: Estimate, spread: float) -> Estimate:
-    """Express an estimate in units of ``spread``, a standard deviation."""
+    """Express an estimate in units of ``spread``, a standard deviation; one of 0 or NaN leaves it as it is."""
+    if not spread > 0:
+        return estimate
     value, low, high, error = (
-        float(x / spread) if spread > 0 else 0.0
-        for x in (estimate.value, estimate.low, estimate.high, estimate.standard_error)
+        float(x / spread) for x in (estimate.value, estimate.low, estimate.high, estimate.standard_error)
     )
     return Estimate(value, low, high, estimate.n, estimate.level, error)
 

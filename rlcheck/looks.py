@@ -23,9 +23,10 @@ class Looks(Generic[T]):
     recorder: Recorder
     settings: Settings
     clock: float
+    available: int = LOOKS
 
     def __iter__(self) -> Iterator[T]:
-        for k in range(1 if self.settings.rollouts else LOOKS):
+        for k in range(self.available):
             data = self.look(k)
             self.recorder.restart()
             yield data

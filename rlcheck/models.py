@@ -16,6 +16,8 @@ import torch
 from rlcheck.errors import RlcheckError
 
 EMBEDDED = "embedded"
+ABSOLUTE = "embedded-absolute"
+"""A smaller embedded model with absolute positions, on which shifted positions show."""
 SMOLLM2 = "smollm2"
 EMBEDDED_ENTROPY = 1.5
 """Nats; random weights alone would give a nearly flat distribution, unlike any trained model."""
@@ -27,8 +29,11 @@ def load(name: str, dtype: str, device: str = "cpu", attention: str = "sdpa") ->
     Raises ``RlcheckError`` where there is no such model or a needed package is missing.
     """
     torch_dtype = getattr(torch, dtype)
+    _require_device(device)
     if name == EMBEDDED:
         model = embedded(attention).to(torch_dtype)
+    elif name == ABSOLUTE:
+        model = embedded_absolute(attention).to(torch_dtype)
     else:
         model = _pretrained(_folder(name), torch_dtype, attention)
     return model.to(device).eval()
@@ -37,14 +42,21 @@ def load(name: str, dtype: str, device: str = "cpu", attention: str = "sdpa") ->
 def load_pair(name: str, dtypes: tuple[str, str], device: str = "cpu", attention: str = "sdpa") -> tuple[Any, Any]:
     """Return two models that hold equal weights: loaded in the narrower dtype, copied in the other."""
     narrow = min(dtypes, key=lambda dtype: torch.finfo(getattr(torch, dtype)).bits)
-    model = load(name, narrow, device, attention)
-    first, second = (copy.deepcopy(model).to(getattr(torch, dtype)) for dtype in dtypes)
-    return first, second
+    first = load(name, narrow, device, attention)
+    second = copy.deepcopy(first)
+    return first.to(getattr(torch, dtypes[0])), second.to(getattr(torch, dtypes[1]))
+
+
+def _require_device(device: str) -> None:
+    kind = torch.device(device).type
+    backend = {"cpu": None, "mps": torch.backends.mps}.get(kind, getattr(torch, kind, None))
+    if kind != "cpu" and (backend is None or not backend.is_available()):
+        raise RlcheckError(f"--rlcheck-device {device}: this machine, or this build of torch, has none")
 
 
 def tokenizer(name: str) -> Any | None:
     """Return the model's tokenizer, or None where it has none."""
-    if name == EMBEDDED:
+    if name in (EMBEDDED, ABSOLUTE):
         return None
     from transformers import AutoTokenizer
 
@@ -61,6 +73,13 @@ def embedded(attention: str = "sdpa") -> Any:
     Weights are rounded to bfloat16 values, so that a float32 copy holds the same ones.
     """
     model = copy.deepcopy(_embedded_weights())
+    model.set_attn_implementation(attention)
+    return model
+
+
+def embedded_absolute(attention: str = "sdpa") -> Any:
+    """Make the embedded model with absolute positions: GPT-2 architecture, otherwise like ``embedded``."""
+    model = copy.deepcopy(_absolute_weights())
     model.set_attn_implementation(attention)
     return model
 
@@ -83,9 +102,31 @@ def _embedded_weights() -> Any:
         bos_token_id=1,
         eos_token_id=2,
     )
+    return _random(Qwen3ForCausalLM, config)
+
+
+@functools.cache
+def _absolute_weights() -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(
+        vocab_size=512,
+        n_embd=64,
+        n_layer=3,
+        n_head=4,
+        n_positions=1024,
+        initializer_range=0.1,
+        tie_word_embeddings=False,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    return _random(GPT2LMHeadModel, config)
+
+
+def _random(kind: Any, config: Any) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = Qwen3ForCausalLM(config).eval()
+        model = kind(config).eval()
         _sharpen(model, torch.randint(3, config.vocab_size, (8, 64)))
     return model.to(torch.bfloat16).float()
 

@@ -47,6 +47,12 @@ class Pair:
         return mask & np.isfinite(self.rollouts.engine_logprobs) & np.isfinite(self.old_logprobs)
 
     @cached_property
+    def impossible(self) -> npt.NDArray[np.bool_]:
+        """Which tokens (N,) are trained, sampled by the engine, and have probability 0 for the trainer."""
+        mask: npt.NDArray[np.bool_] = self.rollouts.mask
+        return mask & np.isfinite(self.rollouts.engine_logprobs) & np.isneginf(self.old_logprobs)
+
+    @cached_property
     def log_ratio(self) -> Array:
         """d = log π_old − log μ of the valid tokens (n,), fp64 nats."""
         engine = self.rollouts.engine_logprobs[self.valid].astype(np.float64)
@@ -98,9 +104,14 @@ def flatten(rollouts: Rollouts, rows: Sequence[Array], what: str) -> npt.NDArray
 
 
 def flatten_logprobs(rollouts: Rollouts, rows: Sequence[Array]) -> npt.NDArray[np.float32]:
-    """Flatten a trainer's answer into (N,); raises ``RlcheckError`` for a wrong length or a positive log-prob."""
+    """Flatten a trainer's answer into (N,); raises ``RlcheckError`` where it cannot be log-probs of these tokens."""
     what = "the trainer's log-probs"
     flat = flatten(rollouts, rows, what)
+    missing = np.flatnonzero(np.isnan(flat) & rollouts.mask)
+    if len(missing):
+        raise RlcheckError(
+            f"{what}: row {rollouts.rows[missing[0]]} has NaN for a trained token ({len(missing)} in all)"
+        )
     above = np.flatnonzero(flat > 1e-3)
     if len(above):
         row = rollouts.rows[above[0]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,6 +26,8 @@ pytest_plugins = [
     "rlcheck.fixtures.stack",
     "rlcheck.fixtures.samples",
     "rlcheck.fixtures.looks",
+    "rlcheck.fixtures.pipeline",
+    "rlcheck.fixtures.invariance",
     "rlcheck.fixtures.corrections",
 ]
 
@@ -48,7 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "rlcheck: a check that rlcheck ships")
     if not config.getoption("rlcheck"):
         return
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    world_size = os.environ.get("WORLD_SIZE", "")
+    if world_size.isdigit() and int(world_size) > 1:
         raise pytest.UsageError("rlcheck: WORLD_SIZE > 1: one process owns the stack; record from the ranks instead")
     try:
         settings.resolved(config)
@@ -75,12 +78,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup() -> Iterator[Any]:
-    """Show an ``RlcheckError`` of a fixture as one line."""
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
+    """Show an ``RlcheckError`` of a fixture of ours, or of its override, as one line."""
     try:
         return (yield)
     except RlcheckError as error:
-        pytest.fail(f"rlcheck: {error}", pytrace=False)
+        if not fixturedef.argname.startswith("rlcheck_"):
+            raise
+        raise pytest.fail.Exception(f"rlcheck: {error}", pytrace=False) from None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -96,12 +101,15 @@ def pytest_runtest_makereport() -> Generator[None, Any, Any]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[Any]:
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
     """Judge what a test measured after it has measured everything; a real exception wins."""
     try:
         result = yield
     except RlcheckError as error:
-        pytest.fail("\n".join([f"rlcheck: {error}", *_numbers(pyfuncitem)]), pytrace=False)
+        if not pyfuncitem.get_closest_marker("rlcheck"):
+            raise
+        message = "\n".join([f"rlcheck: {error}", *_numbers(pyfuncitem)])
+        raise pytest.fail.Exception(message, pytrace=False) from None
     except Exception:
         if numbers := _numbers(pyfuncitem):
             pyfuncitem.add_report_section("call", "rlcheck measurements", "\n".join(numbers))

@@ -31,6 +31,7 @@ class Settings:
     device: str = "cpu"
     attention: str = "sdpa"
     rollouts: str | None = None
+    episodes: str | None = None
     threshold: tuple[tuple[str, str], ...] = ()
     seed: int = 0
     tokens: int = 960
@@ -72,14 +73,18 @@ class Option:
             raise RlcheckError(f"{self.flag}: {error}") from None
 
 
-def _choice(valid: Iterable[str], *, free: str = "") -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        name = canonical_dtype(text)
-        if name not in valid and not (free and free in text):
-            raise ValueError(f"{text!r} is not one of its values: {closest(text, valid)}")
-        return name
+def _dtype(text: str) -> str:
+    return _one_of(DTYPES, canonical_dtype(text))
 
-    return parse
+
+def _attention(text: str) -> str:
+    return text if "/" in text else _one_of(ATTENTION, text)  # with a slash it names a kernel of the hub
+
+
+def _one_of(valid: Iterable[str], text: str) -> str:
+    if text not in valid:
+        raise ValueError(f"{text!r} is not one of its values: {closest(text, valid)}")
+    return text
 
 
 def _device(text: str) -> str:
@@ -131,11 +136,12 @@ OPTIONS = (
         "model",
         "model of the default engine and trainer: embedded, smollm2, a Hugging Face name or folder, a GGUF file",
     ),
-    Option("dtype", "dtype of the engine (and of the trainer unless given apart)", _choice(DTYPES), "DTYPE"),
-    Option("trainer_dtype", "dtype of the trainer", _choice(DTYPES), "DTYPE"),
+    Option("dtype", "dtype of the engine (and of the trainer unless given apart)", _dtype, "DTYPE"),
+    Option("trainer_dtype", "dtype of the trainer", _dtype, "DTYPE"),
     Option("device", "device of engine and trainer", _device, "DEVICE"),
-    Option("attention", "attention implementation of engine and trainer", _choice(ATTENTION, free="/"), "NAME"),
+    Option("attention", "attention implementation of engine and trainer", _attention, "NAME"),
     Option("rollouts", "check recorded rollouts (rlcheck JSONL) instead of sampling", _glob, "GLOB"),
+    Option("episodes", "check a recorded episode log (CSV, JSONL, Parquet) instead of simulating", _glob, "GLOB"),
     Option("threshold", "a threshold line of your own, repeatable: NAME <= NUMBER", str, "LINE", "linelist"),
     Option("seed", "seed of all sampling", _at_least(0, int), "N"),
     Option("tokens", "tokens in one block of samples", _at_least(ROW_TOKENS, int), "N"),

@@ -187,11 +187,11 @@ def test_warnings_as_errors_do_not_fail_our_checks(inner):
         "    return FakeEngine", "    import warnings; warnings.warn('old', DeprecationWarning)\n    return FakeEngine"
     )
     result = inner(ini="filterwarnings = error", conftest=noisy)
-    assert "failed" not in result.parseoutcomes()
-    assert "errors" not in result.parseoutcomes()
+    assert result.parseoutcomes()["passed"] == 11
+    assert not {"failed", "errors", "skipped"} & set(result.parseoutcomes())
 
 
-def test_an_overriding_stack_stays_in_one_worker(inner):
+def test_an_overriding_stack_stays_in_one_worker(inner, pytester):
     own = """
 import os
 @pytest.fixture(autouse=True)
@@ -203,6 +203,9 @@ def note_worker(request):
     assert "failed" not in result.parseoutcomes()
     assert result.parseoutcomes()["passed"] >= 9
     result.stdout.fnmatch_lines(["*FakeEngine mine*", "ok   mean_abs*"])
+    workers = (pytester.path / "workers.txt").read_text().split()
+    assert len(workers) >= 11
+    assert len(set(workers)) == 1
 
 
 def test_one_process_owns_the_stack(inner, monkeypatch):

@@ -41,8 +41,7 @@ class TransformersEngine:
     @property
     def eos_token_ids(self) -> tuple[int, ...]:
         """The ids that end a response, from the model's generation config."""
-        ids = self.model.generation_config.eos_token_id
-        return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)
+        return lm.eos_token_ids(self.model)
 
     @torch.no_grad()
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
@@ -115,7 +114,7 @@ class _Decoding:
         self.width = int(self.lengths.max())
         columns = torch.arange(self.width + self.params.max_tokens, device=device)
         self.attention_mask = (columns >= self.width - self.lengths[:, None]).long()
-        self.uniforms = torch.from_numpy(uniforms(self.params.seed, rows, self.params.max_tokens)).to(device)
+        self.uniforms = torch.from_numpy(uniforms(self.params.seed, rows, self.params.max_tokens))
         self.ending = torch.tensor(sorted(self.params.ending_ids), dtype=torch.long, device=device)
         self.finished = torch.zeros(rows, dtype=torch.bool, device=device)
         self.stopped_after = torch.full((rows,), self.params.max_tokens, device=device)

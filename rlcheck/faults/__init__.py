@@ -4,7 +4,18 @@
 magnitude is drawn from the generator. Modules of this package register theirs when they are imported.
 """
 
-from rlcheck.faults import advantages, corrections, engine, losses, trainer
+from rlcheck.faults import advantages, batch, corrections, engine, episodes, losses, trainer
 from rlcheck.faults.registry import FAULTS, Fault, fault
 
-__all__ = ["FAULTS", "Fault", "advantages", "corrections", "engine", "fault", "losses", "trainer"]
+__all__ = [
+    "FAULTS",
+    "Fault",
+    "advantages",
+    "batch",
+    "corrections",
+    "engine",
+    "episodes",
+    "fault",
+    "losses",
+    "trainer",
+]

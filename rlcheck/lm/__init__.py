@@ -1,6 +1,6 @@
 """A causal LM's log-probs: processors of sampling parameters, forward passes, scoring of given tokens."""
 
-from rlcheck.lm.forward import LAYOUTS, Batch, CausalLM, Layout, describe, evaluation, fingerprint, pad
+from rlcheck.lm.forward import LAYOUTS, Batch, CausalLM, Layout, describe, eos_token_ids, evaluation, fingerprint, pad
 from rlcheck.lm.processors import Context, draw, entropy, process, seen_tokens, truncate
 from rlcheck.lm.scoring import distribution, logprobs, scored, token_stats
 
@@ -14,6 +14,7 @@ __all__ = [
     "distribution",
     "draw",
     "entropy",
+    "eos_token_ids",
     "evaluation",
     "fingerprint",
     "logprobs",

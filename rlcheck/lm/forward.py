@@ -162,6 +162,12 @@ def describe(lm: CausalLM, name: str) -> dict[str, str]:
     }
 
 
+def eos_token_ids(model: Any) -> tuple[int, ...]:
+    """Return the ids that end a response, from a model's generation config."""
+    ids = model.generation_config.eos_token_id
+    return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)
+
+
 def fingerprint(model: Any) -> dict[str, str]:
     """Return the sha256 of every tensor in a model's state, by name."""
     return {

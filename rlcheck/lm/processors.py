@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -55,9 +55,10 @@ def entropy(logprobs: Tensor) -> Tensor:
 
 def draw(logprobs: Tensor, uniforms: Tensor) -> Tensor:
     """Return the token (n,) at which the cumulative probability passes each uniform in [0, 1)."""
-    cumulative = logprobs.double().exp().cumsum(-1)
+    wide = logprobs.cpu() if logprobs.device.type == "mps" else logprobs  # MPS has no float64
+    cumulative = wide.double().exp().cumsum(-1)
     drawn = torch.searchsorted(cumulative, (uniforms.to(cumulative) * cumulative[:, -1])[:, None], right=True)
-    return drawn[:, 0].clamp(max=logprobs.shape[-1] - 1)
+    return drawn[:, 0].clamp(max=logprobs.shape[-1] - 1).to(logprobs.device)
 
 
 def in_chunks(n: int, vocabulary: int) -> Iterator[slice]:
@@ -72,9 +73,6 @@ def seen_tokens(sequences: list[list[int]], vocabulary: int, device: torch.devic
     for row, sequence in enumerate(sequences):
         seen[row, torch.tensor(sequence, device=device)] = True
     return seen
-
-
-Processor = Callable[[Tensor, SamplingParams, Context], Tensor]
 
 
 def _forbid_early_end(scores: Tensor, params: SamplingParams, position: Tensor) -> Tensor:

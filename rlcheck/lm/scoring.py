@@ -32,7 +32,7 @@ def logprobs(lm: CausalLM, rollouts: Rollouts, params: SamplingParams, **how: An
     """Return the log-prob of every response token under ``params``, one (T_i,) array a row."""
     flat = np.full(rollouts.n_tokens, np.nan, dtype=np.float32)
     for block in scored(lm, rollouts, params, **how):
-        flat[block.tokens] = block.logprobs.gather(-1, block.targets[:, None])[:, 0].cpu().numpy()
+        flat[block.tokens] = block.logprobs.gather(-1, block.targets[:, None])[:, 0].detach().cpu().numpy()
     return rollouts.split(flat)
 
 
@@ -66,7 +66,6 @@ def distribution(
     return out
 
 
-@torch.no_grad()
 def scored(
     lm: CausalLM,
     rollouts: Rollouts,
@@ -75,11 +74,19 @@ def scored(
     batch_size: int | None = None,
     layout: Layout = "right",
     eval_mode: bool = True,
+    gradients: bool = False,
 ) -> Iterator[Scored]:
     """Yield every response token's full log-probs under ``params``, in order, in blocks of bounded memory.
 
-    ``eval_mode=False`` runs the model in whatever mode it is in.
+    ``eval_mode=False`` runs the model in whatever mode it is in; ``gradients`` lets autograd record.
     """
+    blocks = torch.enable_grad()(_blocks) if gradients else torch.no_grad()(_blocks)
+    return blocks(lm, rollouts, params, batch_size, layout, eval_mode)
+
+
+def _blocks(
+    lm: CausalLM, rollouts: Rollouts, params: SamplingParams, batch_size: int | None, layout: Layout, eval_mode: bool
+) -> Iterator[Scored]:
     require_ids(rollouts, lm.vocabulary)
     sequences = [p + r for p, r in zip(rollouts.prompts(), rollouts.responses(), strict=True)]
     starts = np.diff(rollouts.prompt_offsets).tolist()

@@ -20,6 +20,7 @@ from rlcheck.errors import RlcheckError
 from rlcheck.rollouts import ROW_COLUMNS, TOKEN_COLUMNS, Rollouts, SamplingParams
 
 SCHEMA = 1
+INTEGER_COLUMNS = ("versions", "turn_ids", "step")
 COLUMNS = ("prompt_ids", *TOKEN_COLUMNS, *ROW_COLUMNS)
 
 
@@ -40,7 +41,10 @@ def record(
     known = {name: value for name, value in columns.items() if name in COLUMNS}
     extra = {name: value for name, value in columns.items() if name not in COLUMNS}
     rollouts = Rollouts.from_lists(**known, params=params, extra=extra)
-    text = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows(rollouts))
+    try:
+        text = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows(rollouts))
+    except TypeError as error:
+        raise RlcheckError(f"record: {error}") from None
     _append(Path(path), text)
 
 
@@ -76,7 +80,7 @@ def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RlcheckError(f"{path}: cannot be read as JSON lines: {error}") from None
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             where = f"{path}:{number}"
             yield where, _row(line, where)
@@ -112,11 +116,22 @@ def _joined(lines: list[tuple[str, dict[str, Any]]], pattern: str) -> Rollouts:
 
 
 def _from_rows(recorded: list[dict[str, Any]], params: SamplingParams) -> Rollouts:
-    shared = set.intersection(*(set(row) for row in recorded)) - {"schema", "params"}
-    columns = {name: [row[name] for row in recorded] for name in sorted(shared)}
+    names = sorted(set().union(*recorded) - {"schema", "params"})
+    columns = {name: values for name in names if (values := _column(name, recorded)) is not None}
     known = {name: values for name, values in columns.items() if name in COLUMNS}
     extra = {name: values for name, values in columns.items() if name not in COLUMNS}
     return Rollouts.from_lists(**known, params=params, extra=extra)
+
+
+def _column(name: str, recorded: list[dict[str, Any]]) -> list[Any] | None:
+    """One column over all rows, filled where a row lacks it; None where its kind has no missing value."""
+    if all(name in row for row in recorded):
+        return [row[name] for row in recorded]
+    if name in INTEGER_COLUMNS:
+        return None
+    fill: Any = True if name == "mask" else None
+    per_token = name in TOKEN_COLUMNS
+    return [row.get(name, [fill] * len(row["response_ids"]) if per_token else None) for row in recorded]
 
 
 def _params(row: dict[str, Any], where: str) -> SamplingParams:
@@ -137,7 +152,9 @@ def _require_lengths(row: dict[str, Any], where: str) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray) or hasattr(value, "tolist"):
         value = value.tolist()
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
         return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)  # "-inf" reads back as a float

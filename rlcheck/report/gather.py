@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[LISTENER] = lambda nodeid, measurement: stream(path, nodeid, measurement)
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """Put a test's numbers on its report as one JSON string, and readably, one property a number."""
     recorder = item.stash.get(RECORDER, None)

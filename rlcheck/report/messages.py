@@ -16,7 +16,8 @@ def table_line(m: Measurement) -> str:
     value = f"{m.text} {m.unit}".strip()
     n = "" if m.n is None else f"n={m.n}"
     label = m.label.split(".", 1)[-1]
-    return f"{MARKS[m.verdict]:<4} {label:<24} {value:<21} {n:<7} {m.threshold}".rstrip()
+    named = f"{label:<24} {value}"  # a long label takes the room that its value leaves
+    return f"{MARKS[m.verdict]:<4} {named:<46} {n:<7} {m.threshold}".rstrip()
 
 
 def failure(recorder: Recorder, strict: bool = False) -> str:

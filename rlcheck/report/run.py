@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from rlcheck.keys import SETTINGS
 from rlcheck.measure import Measurement
 from rlcheck.report.entries import Entry
 from rlcheck.report.gather import PROPERTY, STACK_PROPERTY, STREAM
 from rlcheck.report.json_file import write_json
 from rlcheck.report.terminal import write_section
+from rlcheck.settings import resolved
 
 
 class Report:
@@ -52,10 +52,11 @@ class Report:
         if self._entries:
             write_section(terminalreporter, list(self._entries.values()), self._stacks)
 
-    def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Write the whole run."""
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Write the whole run; one that was interrupted or stopped early is not complete."""
         self._recover()
-        self._write(complete=True, status=int(exitstatus))
+        ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+        self._write(complete=ended and not session.shouldstop and not session.shouldfail, status=int(exitstatus))
 
     def pytest_unconfigure(self) -> None:
         """Remove the streams."""
@@ -71,8 +72,8 @@ class Report:
                 self._entries.setdefault(nodeid, Entry(nodeid)).recover(_measurement(fields))
 
     def _write(self, complete: bool, status: int | None) -> None:
-        settings = self._config.stash.get(SETTINGS, None)
-        if settings is not None and settings.json is not None:
+        settings = resolved(self._config)
+        if settings.json is not None:
             write_json(settings, list(self._entries.values()), self._stacks, complete, status)
 
 

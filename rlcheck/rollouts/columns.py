@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 
 ROW: dict[str, type] = {
     "uid": object,
-    "group_id": np.int64,
+    "group_id": object,
     "episode_id": object,
     "step": np.int64,
     "env": object,

@@ -68,6 +68,12 @@ class SamplingParams:
         return self.top_p < 1 or self.top_k > 0 or self.min_p > 0
 
     @property
+    def is_plain(self) -> bool:
+        """Whether tokens are drawn from the model's own distribution: temperature 1, nothing removed or moved."""
+        moved = self.repetition_penalty != 1 or bool(self.logit_bias) or self.min_tokens > 0
+        return self.temperature == 1 and not self.truncates and not moved
+
+    @property
     def ending_ids(self) -> frozenset[int]:
         """Every token id that ends a response."""
         return frozenset(self.eos_token_ids) | frozenset(self.stop_token_ids)

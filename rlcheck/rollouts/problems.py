@@ -67,7 +67,7 @@ def _uid(rollouts: Rollouts) -> Iterator[Problem]:
     if rollouts.uid is not None:
         first: dict[Any, int] = {}
         repeated = [row for row, uid in enumerate(rollouts.uid) if first.setdefault(uid, row) != row]
-        yield from _rows("error", "uid", np.array(repeated, dtype=np.int64), "an id that another row has")
+        yield from _rows("note", "uid", np.array(repeated, dtype=np.int64), "an id that another row has")
 
 
 def _finish_reason(rollouts: Rollouts) -> Iterator[Problem]:

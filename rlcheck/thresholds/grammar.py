@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from rlcheck.errors import RlcheckError
-from rlcheck.measure import Measurement, Verdict, number
+from rlcheck.measure import Measurement, Verdict
 
 GRAMMAR = "NAME[VARIANT-GLOB] (<=|>=|==) NUMBER, or NAME[VARIANT-GLOB] in [LOW, HIGH]"
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?|inf)"
@@ -68,10 +68,10 @@ def parse(line: str, source: str) -> Threshold:
         limit = float(match["number"])
         low = -math.inf if match["op"] == "<=" else limit
         high = math.inf if match["op"] == ">=" else limit
-        text = f"{match['op']} {number(limit)}"
+        text = f"{match['op']} {limit:g}"
     elif match := _RANGE.fullmatch(line):
         low, high = float(match["low"]), float(match["high"])
-        text = f"in [{number(low)}, {number(high)}]"
+        text = f"in [{low:g}, {high:g}]"
         if low > high:
             raise RlcheckError(f"threshold {line.strip()!r}: the range is empty")
     else:

@@ -34,7 +34,7 @@ class Quantity:
     op: str = ""
     limits: Limits | float | None = None
     centre: float = 0.0
-    resolution: Limits | None = None
+    resolution: Limits | float | None = None
     kind: Kind = "estimated"
     source: str = ""
     causes: tuple[str, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -44,7 +45,7 @@ class Thresholds:
         shipped = quantity.threshold(numerics) if quantity else None
         for threshold in reversed(self.own):
             if threshold.applies_to(name, variant):
-                return replace(threshold, causes=shipped.causes) if shipped else threshold
+                return _completed(threshold, shipped)
         return shipped
 
     def judge(self, measurement: Measurement, numerics: str) -> Measurement:
@@ -64,6 +65,14 @@ class Thresholds:
             smallest_detectable=smallest_detectable(measurement),
             needed=threshold.needed(measurement) if verdict == "undecided" else None,
         )
+
+
+def _completed(own: Threshold, shipped: Threshold | None) -> Threshold:
+    """A user's line with what the shipped one knows: the causes, and the resolution of a point claim."""
+    if shipped is None:
+        return own
+    a_range = own.low > -math.inf and own.high < math.inf
+    return replace(own, causes=shipped.causes, resolution=shipped.resolution if a_range else None)
 
 
 def smallest_detectable(measurement: Measurement) -> float | None:

@@ -22,7 +22,7 @@ class TransformersTrainer:
     """
 
     def __init__(
-        self, model: Any, *, fp32_head: bool = False, name: str = "", version: int = 0, eval_mode: bool = True
+        self, model: Any, *, fp32_head: bool = False, name: str = "", version: int | None = None, eval_mode: bool = True
     ) -> None:
         self.model = model
         self.version = version
@@ -42,6 +42,12 @@ class TransformersTrainer:
         """Log-prob of every response token, one (T_i,) array a row; -inf outside a truncated support."""
         return lm.logprobs(self._lm, rollouts, rollouts.params, **self._how(batch_size, layout))
 
+    def training_logprobs(
+        self, rollouts: Rollouts, *, batch_size: int | None = None, layout: lm.Layout = "right"
+    ) -> list[npt.NDArray[np.float32]]:
+        """The same with autograd recording, as in the forward of a loss."""
+        return lm.logprobs(self._lm, rollouts, rollouts.params, gradients=True, **self._how(batch_size, layout))
+
     def token_stats(self, rollouts: Rollouts, *, batch_size: int | None = None) -> dict[str, list[npt.NDArray[Any]]]:
         """``entropy`` (nats), ``argmax`` and ``rank`` (0 = most likely) of every response token."""
         return lm.token_stats(self._lm, rollouts, **self._how(batch_size, "right"))
@@ -60,7 +66,7 @@ class TransformersTrainer:
             noise = torch.randn(parameter.shape, generator=generator).to(parameter)
             spread = parameter.float().std(correction=0).to(parameter)
             parameter.add_(scale * (spread if spread > 0 else parameter.abs().mean()) * noise)
-        self.version += 1
+        self.version = (self.version or 0) + 1
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -70,7 +76,7 @@ class TransformersTrainer:
         for name, parameter in self.model.named_parameters():
             parameter.copy_(self._before_perturb[name])
         self._before_perturb = {}
-        self.version += 1
+        self.version = (self.version or 0) + 1
 
     def fingerprint(self) -> dict[str, str]:
         """sha256 of every tensor by name."""
