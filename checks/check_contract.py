@@ -11,6 +11,7 @@ import pytest
 from rlcheck.blocks import same_version, unjudged_identity
 from rlcheck.entropies import entropies
 from rlcheck.intervals import martingale_mean, standardised
+from rlcheck.keys import NO_TRAINER
 from rlcheck.measure import Recorder
 from rlcheck.pairs import Pair, flatten_logprobs
 from rlcheck.protocols import Engine, Trainer
@@ -80,7 +81,7 @@ def check_scoring_repeats(
 ) -> None:
     """The trainer gives one batch the same log-probs twice."""
     if rlcheck_trainer is None:
-        pytest.skip("no trainer: override rlcheck_trainer, or name a model with --rlcheck-model")
+        pytest.skip(NO_TRAINER)
     pair = next(iter(rlcheck_pair_looks))
     again = flatten_logprobs(pair.rollouts, rlcheck_trainer.logprobs(pair.rollouts))
     first = pair.old_logprobs

@@ -13,6 +13,7 @@ from rlcheck import mismatch, temperature
 from rlcheck.blocks import unjudged_identity
 from rlcheck.intervals import share, token_mean
 from rlcheck.invariance import Difference
+from rlcheck.keys import NO_TRAINER
 from rlcheck.measure import Recorder
 from rlcheck.pairs import Pair
 from rlcheck.protocols import Trainer
@@ -85,7 +86,7 @@ def check_temperature_is_shared(
 ) -> None:
     """The trainer agrees best at the temperature that was requested."""
     if rlcheck_trainer is None:
-        pytest.skip("no trainer: override rlcheck_trainer, or name a model with --rlcheck-model")
+        pytest.skip(NO_TRAINER)
     pair = next(iter(rlcheck_pair_looks))  # every look would cost recomputes; one block resolves it
     fitted = temperature.fit(pair, rlcheck_trainer, rlcheck_measure.level)
     if fitted is None:

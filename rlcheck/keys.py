@@ -21,6 +21,10 @@ class Suite:
     overrides: frozenset[str]
 
 
+NO_ENGINE = "no engine: override rlcheck_engine, or name a model with --rlcheck-model"
+NO_TRAINER = "no trainer: override rlcheck_trainer, or name a model with --rlcheck-model"
+"""Why what needs a part of the stack is skipped, and what to provide."""
+
 EMBEDDED_SUITE = "rlcheck"
 """Id of the suite that runs where no conftest overrides anything."""
 
