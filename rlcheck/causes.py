@@ -194,10 +194,24 @@ CAUSES: dict[str, Cause] = {
         "floating-point differences between two sets of kernels",
         "nothing is broken; a correction (truncated importance sampling) covers it, fp32 heads reduce it",
     ),
+    "top1_logprob": Cause(
+        "the most likely token's log-prob is stored instead of the sampled token's",
+        "take the log-prob of the sampled id from the engine's answer, not the first entry of its top log-probs",
+    ),
+    "logprob_scaled": Cause(
+        "log-probs are divided by the temperature instead of the logits",
+        "divide logits before the log-softmax; probabilities of all tokens must sum to 1",
+    ),
+    "wrong_pairing": Cause(
+        "completions are paired with another prompt",
+        "carry prompt and completion together through repeats, sorts and gathers; compare the echoed prompt ids",
+    ),
+    "padded_vocab": Cause(
+        "padded rows of the vocabulary enter the log-softmax",
+        "cut logits to the tokenizer's vocabulary (or fill the rest with -inf) before the log-softmax",
+    ),
+    "unknown": Cause(
+        "no pattern that is known here fits what was measured",
+        "compare one row by hand on both sides: prompt ids, response ids, positions, weights, then log-probs",
+    ),
 }
-
-
-def describe(cause: str) -> str:
-    """One line: the cause's id, what happened, and what to look at first."""
-    title, remedy = CAUSES[cause]
-    return f"{cause}: {title}; {remedy}"
