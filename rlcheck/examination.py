@@ -28,7 +28,7 @@ def examine(item: pytest.Item, recorder: Recorder) -> list[Finding]:
         return []
     case = Case(
         failing=failing,
-        measured=item.config.stash.setdefault(MEASURED, {}).get(suite, []),
+        measured=[*item.config.stash.setdefault(MEASURED, {}).get(suite, []), *recorder.measurements],
         fixture=lambda name: _value(item, name),
         numerics=recorder.numerics,
         memory=item.config.stash.setdefault(MEMORIES, {}).setdefault(suite, {}),

@@ -18,7 +18,7 @@ Fixture = Callable[[str], Any]
 
 @dataclass
 class Case:
-    """One failing check: what failed, what else the suite has measured so far, and the stack in hand.
+    """One failing check: what failed, all that the suite has measured so far, and the stack in hand.
 
     ``memory`` is kept for the whole suite, so that what holds for a stack is found out once.
     """
@@ -32,18 +32,18 @@ class Case:
     @cached_property
     def failed(self) -> set[str]:
         """Names of all numbers that failed in the suite so far."""
-        return {m.name for m in (*self.measured, *self.failing) if m.verdict == "fail"}
+        return {m.name for m in self.measured if m.verdict == "fail"}
 
     def value(self, name: str, variant: str = "") -> float | None:
         """The value last measured under a name, None where it was not."""
-        for m in reversed([*self.measured, *self.failing]):
+        for m in reversed(self.measured):
             if m.name == name and m.variant == variant:
                 return m.value
         return None
 
     def of(self, name: str) -> dict[str, Measurement]:
         """The measurements of one name by variant; later ones win."""
-        return {m.variant: m for m in (*self.measured, *self.failing) if m.name == name}
+        return {m.variant: m for m in self.measured if m.name == name}
 
     def concerns(self, *prefixes: str) -> bool:
         """Whether any of the failing numbers has one of the prefixes."""

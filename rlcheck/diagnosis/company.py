@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcheck.diagnosis.case import Case
-from rlcheck.diagnosis.findings import Finding
+from rlcheck.diagnosis.findings import LIKELY, Finding
 from rlcheck.diagnosis.probes import nats
 from rlcheck.diagnosis.registry import detector
 from rlcheck.invariance import replace_rows, spread
@@ -21,23 +21,38 @@ from rlcheck.thresholds.batch_invariance import ALONE
 
 Array = npt.NDArray[Any]
 ROWS = 8
-TRAINER = ("batch_invariance.micro_batch", "batch_invariance.neighbours", "batch_invariance.padding")
+TRAINER = tuple(f"batch_invariance.{name}" for name in ("micro_batch", "neighbours", "padding", "packing", "training"))
 
 
 class Company(NamedTuple):
-    """Mean |change| (B,) nats of rows against each one alone: by layout, and beside rows of other contents."""
+    """Largest mean change of a row against the same row alone, in multiples of what rounding explains.
 
-    pads: Array
-    right: Array
-    left: Array | None
-    replaced: Array
-    tolerance: float
+    ``right`` and ``left``: of rows with pads there; ``bare``: of the longest row, which has none; ``replaced``:
+    of any row when only what stands beside it is exchanged.
+    """
 
-    def moved(self, changes: Array | None, where: npt.NDArray[np.bool_]) -> float:
-        """The largest change of the rows marked, as a multiple of what rounding explains; 0 without any."""
-        if changes is None or not where.any():
-            return 0.0
-        return float(changes[where].max() / self.tolerance)
+    right: float
+    left: float
+    bare: float
+    replaced: float
+
+    @property
+    def depends(self) -> bool:
+        """Whether rows without pads change too."""
+        company = max(self.bare, self.replaced)
+        return company > 1 and company > 0.02 * max(self.right, self.left)
+
+    @property
+    def pads_matter(self) -> bool:
+        """Whether rows change by their pads alone."""
+        return max(self.right, self.left) > 1 and not self.depends
+
+    def __str__(self) -> str:
+        return (
+            f"rows in a batch against each alone, in multiples of rounding: {self.right:.2g} with pads on the right, "
+            f"{self.left:.2g} with pads on the left, {self.bare:.2g} for the longest, which has none; "
+            f"{self.replaced:.2g} when only the rows beside are exchanged"
+        )
 
 
 @detector(*TRAINER, lasting=True)
@@ -47,24 +62,18 @@ def batch_or_padding(case: Case) -> Iterator[Finding]:
     if trainer is None or rollouts is None:
         return
     seen = keep_company(trainer, rollouts, case.numerics)
-    padded, bare = seen.pads > 0, seen.pads == 0
-    right, longest = seen.moved(seen.right, padded), seen.moved(seen.right, bare)
-    left, mixed = seen.moved(seen.left, padded), seen.moved(seen.replaced, seen.pads >= 0)
-    sizes = (
-        f"against each row alone, in multiples of rounding: {right:.2g} for rows with pads on the right, "
-        f"{left:.2g} with pads on the left, {longest:.2g} for the longest row, which has none; "
-        f"{mixed:.2g} when only the neighbours' contents change"
-    )
-    company = max(longest, mixed)
-    depends = company > 1 and company > 0.02 * max(right, left)
-    yield Finding("batch_dependent", 0.95 if depends else 0.0, sizes)
-    pads_matter = max(right, left) > 1 and not depends
-    if pads_matter and right <= 1 and (absolute := has_absolute_positions(trainer)) is not None:
-        yield Finding("left_pad_positions", 0.95 if absolute else 0.0, f"{sizes}; {_positions(absolute)}")
-        yield Finding("padding", 0.1 if absolute else 0.95, sizes)
+    case.memory["company matters"] = seen.depends or seen.pads_matter
+    yield Finding("batch_dependent", 0.95 if seen.depends else 0.0, str(seen))
+    if not seen.pads_matter or seen.right > 1:
+        yield Finding("padding", 0.95 if seen.pads_matter else 0.0, str(seen))
+        yield Finding("left_pad_positions", 0.0, str(seen))
         return
-    yield Finding("padding", 0.9 if pads_matter else 0.0, sizes)
-    yield Finding("left_pad_positions", 0.45 if pads_matter and right <= 1 else 0.0, sizes)
+    absolute = has_absolute_positions(trainer)
+    positions = {True: "are absolute", False: "are relative, and cannot shift", None: "are not known"}[absolute]
+    shift = {True: 0.95, False: 0.0, None: 0.48}[absolute]
+    evidence = f"{seen}; only pads on the left matter, and the model's positions {positions}"
+    yield Finding("left_pad_positions", shift, evidence)
+    yield Finding("padding", {True: 0.1, False: 0.95, None: 0.48}[absolute], evidence)
 
 
 def keep_company(trainer: Any, rollouts: Rollouts, numerics: str) -> Company:
@@ -82,12 +91,17 @@ def keep_company(trainer: Any, rollouts: Rollouts, numerics: str) -> Company:
         beside = _scores(trainer, replace_rows(rows, others, generator), batch_size=len(rows))
         kept = np.setdiff1d(np.arange(len(rows)), others)
         replaced[kept] = _row_means(rows, beside - right)[kept]
+    padded, tolerance = rows.contexts < rows.contexts.max(), limit_at(ALONE, numerics) or 1e-6
+    beside_pads = _row_means(rows, right - alone)
+
+    def largest(changes: Array) -> float:
+        return float(changes.max(initial=0.0) / tolerance)
+
     return Company(
-        rows.contexts.max() - rows.contexts,
-        _row_means(rows, right - alone),
-        None if left is None else _row_means(rows, left - alone),
-        replaced,
-        limit_at(ALONE, numerics) or 1e-6,
+        right=largest(beside_pads[padded]),
+        left=0.0 if left is None else largest(_row_means(rows, left - alone)[padded]),
+        bare=largest(beside_pads[~padded]),
+        replaced=largest(replaced),
     )
 
 
@@ -100,24 +114,16 @@ def has_absolute_positions(trainer: Any) -> bool | None:
     return not rotary and hasattr(config, "max_position_embeddings")
 
 
-def _positions(absolute: bool) -> str:
-    return "the model's positions are absolute" if absolute else "the model's positions are relative, and cannot shift"
-
-
 @detector("batch_invariance.training")
 def loss_forward(case: Case) -> Iterator[Finding]:
-    """The loss's forward differs from the recompute, which repeats itself."""
+    """The loss's forward differs from the recompute, which is steady itself."""
     change = case.value("batch_invariance.training_mean_abs")
     if change is None:
         return
-    again = case.memory.get("rlcheck.diagnosis.trainer.against_itself", [])
-    itself = any(finding.cause == "dropout_on" and finding.confidence > 0.5 for finding in again)
-    yield Finding(
-        "train_forward_differs",
-        0.4 if itself else 0.93,
-        f"training_logprobs and logprobs of the same rows are {nats(change)} apart on average, "
-        + ("and the recompute does not repeat itself either" if itself else "while the recompute repeats itself"),
-    )
+    steady = _steady(case)
+    besides = "a recompute that is steady otherwise" if steady else "but the recompute is not steady by itself either"
+    evidence = f"training_logprobs and logprobs of the same rows are {nats(change)} apart on average, {besides}"
+    yield Finding("train_forward_differs", 0.93 if steady else 0.4, evidence)
 
 
 @detector("batch_invariance.packing")
@@ -127,7 +133,15 @@ def packed(case: Case) -> Iterator[Finding]:
     if alone is None:
         return
     moves = f" and move by {nats(beside)} when the documents beside them are exchanged" if beside is not None else ""
-    yield Finding("packing_leak", 0.93, f"packed rows are {nats(alone)} from the same rows alone{moves}")
+    evidence = f"packed rows are {nats(alone)} from the same rows alone{moves}"
+    yield Finding("packing_leak", 0.93 if _steady(case) else 0.4, evidence)
+
+
+def _steady(case: Case) -> bool:
+    """Whether the recompute repeats itself and does not mind a row's company."""
+    again = case.memory.get("rlcheck.diagnosis.trainer.against_itself", [])
+    repeats = not any(finding.cause == "dropout_on" and finding.confidence > LIKELY for finding in again)
+    return repeats and not case.memory.get("company matters", False)
 
 
 def _scores(trainer: Any, rows: Rollouts, **how: Any) -> Array:

@@ -54,7 +54,10 @@ def grid_of(values: Array) -> str:
     return ""
 
 
-@detector(*PAIR, lasting=True)
+AGREEMENT = ("mismatch.", "batch_invariance.decode", "weight_sync.")
+
+
+@detector(*AGREEMENT, lasting=True)
 def rounding(case: Case) -> Iterator[Finding]:
     """Small differences without a bias, on no particular tokens: plain floating point."""
     probes = case.probes

@@ -32,8 +32,7 @@ def surprisal(case: Case) -> Iterator[Finding]:
     hidden = defaults_of(case.fixture("rlcheck_engine")) if agree else {}
     evidence = (
         f"mean surprisal is {abs(gap):.2g} nats {'below' if gap < 0 else 'above'} mean entropy (z = {z:.1f}): "
-        f"the samples are {what} than the distribution reported for them"
-        + (", on which both sides agree" if agree else "")
+        f"the samples are {what} than the distribution reported for them{agreed}"
     )
     if hidden:
         named = ", ".join(f"{name} {value}" for name, value in hidden.items())
