@@ -141,7 +141,8 @@ class _Planting:
     def pytest_configure(self, config: pytest.Config) -> None:
         """Let the embedded suite count as one that overrides the broken fixture, as a user's would."""
         if self._fault is not None:
-            config.stash[SUITES][EMBEDDED_SUITE] = Suite(EMBEDDED_SUITE, frozenset({self._fault.fixture}))
+            overrides = frozenset({self._fault.fixture, *self._beside})
+            config.stash[SUITES][EMBEDDED_SUITE] = Suite(EMBEDDED_SUITE, overrides)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
@@ -162,9 +163,9 @@ class _Planting:
         if report.when == "call" or not report.passed:
             recorder = item.stash.get(RECORDER, None)
             measured = tuple(recorder.measurements) if recorder else ()
-            findings = tuple(item.stash[FINDINGS]) if FINDINGS in item.stash else ()
+            findings: list[Finding] = item.stash.get(FINDINGS, [])
             outcome = report.outcome if report.when == "call" or report.skipped else "error"
-            self._run.results.append(CheckResult(item.nodeid, outcome, report.longreprtext, measured, findings))
+            self._run.results.append(CheckResult(item.nodeid, outcome, report.longreprtext, measured, tuple(findings)))
         return report
 
     def _broken(self, fault: Fault, value: Any) -> Any:
