@@ -90,6 +90,18 @@ CAUSES: dict[str, Cause] = {
         "log-probs are stored in low precision",
         "keep log-probs in fp32 from the engine to the loss",
     ),
+    "top1_logprob": Cause(
+        "the log-prob stored is that of the most likely token, not of the sampled one",
+        "look the sampled id up in the returned log-probs; never take the first entry",
+    ),
+    "logprob_scaled": Cause(
+        "log-probs are divided by the temperature instead of logits",
+        "divide the logits by T before the log-softmax: log-probs over T are no distribution",
+    ),
+    "padded_vocab": Cause(
+        "padded rows of the vocabulary take part in the log-softmax",
+        "cut the logits to the real vocabulary, or mask the padded ones with -inf, before the log-softmax",
+    ),
     "bad_log": Cause(
         "the episode log itself is malformed",
         "look at the code that writes the log: the message names the column and the first row",
