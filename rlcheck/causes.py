@@ -222,25 +222,45 @@ CAUSES: dict[str, Cause] = {
         "tokens that the policy did not sample are trained: tool output, templates, prompts, padding",
         "set the mask where tokens are sampled, and let the loss and its gradient respect it",
     ),
+    "lag0_not_sync": Cause(
+        "what is called lag 0 trains on samples of older weights",
+        "publish the weights, and wait for it, before the next batch is sampled; after a resume too",
+    ),
+    "other_samples": Cause(
+        "the off-policy loop at lag 0 samples other episodes than on-policy",
+        "give evaluation and data loading generators of their own; compare the sampler's weights with the trainer's",
+    ),
+    "other_arithmetic": Cause(
+        "the off-policy update computes in another dtype, order or way than the on-policy one",
+        "share one update function; look at the dtype of rewards, advantages and weights, and what the ratio divides by",
+    ),
+    "other_optimiser": Cause(
+        "the off-policy loop's optimiser is not the on-policy one",
+        "keep one optimiser for the whole run; compare its kernel (fused, foreach), threads, schedule and clipping",
+    ),
+    "nothing_trained": Cause(
+        "no weight moves",
+        "look for a learning rate of 0, frozen or detached parameters, rewards that are all equal",
+    ),
+    "weights_not_one": Cause(
+        "a correction changes the update though pi_old equals mu",
+        "its weight at ratio 1 must be exactly 1, in the dtype of the loss, and its mask that of the batch",
+    ),
+    "weight_queue": Cause(
+        "the samples are not of the weights of so many optimiser steps ago",
+        "copy tensors when they are queued, serve the oldest of lag + 1 versions, count optimiser steps, not batches",
+    ),
+    "shared_module": Cause(
+        "sampler and trainer are one module, so that loading old weights rolls the trainer back",
+        "give the sampler a module, and storage, of its own",
+    ),
+    "weights_harm": Cause(
+        "the correction's weights do not make up for staleness",
+        "compare them with min(pi_old/mu, cap) on a grid: direction, side of the cap, no floor, exp of the log-ratio",
+    ),
     "numerics": Cause(
         "floating-point differences between two sets of kernels",
         "nothing is broken; a correction (truncated importance sampling) covers it, fp32 heads reduce it",
-    ),
-    "top1_logprob": Cause(
-        "the most likely token's log-prob is stored instead of the sampled token's",
-        "take the log-prob of the sampled id from the engine's answer, not the first entry of its top log-probs",
-    ),
-    "logprob_scaled": Cause(
-        "log-probs are divided by the temperature instead of the logits",
-        "divide logits before the log-softmax; probabilities of all tokens must sum to 1",
-    ),
-    "wrong_pairing": Cause(
-        "completions are paired with another prompt",
-        "carry prompt and completion together through repeats, sorts and gathers; compare the echoed prompt ids",
-    ),
-    "padded_vocab": Cause(
-        "padded rows of the vocabulary enter the log-softmax",
-        "cut logits to the tokenizer's vocabulary (or fill the rest with -inf) before the log-softmax",
     ),
     "unknown": Cause(
         "no pattern that is known here fits what was measured",

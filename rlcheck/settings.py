@@ -36,6 +36,7 @@ class Settings:
     seed: int = 0
     tokens: int = 960
     budget: float | None = None
+    slow: bool = False
     strict: bool = False
     json: Path | None = None
 
@@ -146,6 +147,7 @@ OPTIONS = (
     Option("seed", "seed of all sampling", _at_least(0, int), "N"),
     Option("tokens", "tokens in one block of samples", _at_least(ROW_TOKENS, int), "N"),
     Option("budget", "start no larger sample after this many seconds", _at_least(0, float), "SECONDS"),
+    Option("slow", "train the real TinyAgent, or your loop for longer, where the default is short", _flag, "", "bool"),
     Option("strict", "fail checks that stay undecided", _flag, "", "bool"),
     Option("json", "write all measurements to this file", _writable, "PATH"),
 )

@@ -4,7 +4,21 @@
 magnitude is drawn from the generator. Modules of this package register theirs when they are imported.
 """
 
-from rlcheck.faults import advantages, batch, corrections, engine, episodes, head, logprobs, losses, sampling, trainer
+from rlcheck.faults import (
+    advantages,
+    batch,
+    corrections,
+    engine,
+    episodes,
+    head,
+    lag,
+    logprobs,
+    losses,
+    sampling,
+    staleness,
+    trainer,
+    training,
+)
 from rlcheck.faults.registry import FAULTS, Fault, fault
 
 __all__ = [
@@ -17,8 +31,11 @@ __all__ = [
     "episodes",
     "fault",
     "head",
+    "lag",
     "logprobs",
     "losses",
     "sampling",
+    "staleness",
     "trainer",
+    "training",
 ]

@@ -9,9 +9,12 @@ from rlcheck.thresholds import (
     correction_bias_variance,
     correction_properties,
     failure_length_bias,
+    lag0,
+    lag_is_lag,
     mismatch,
     pipeline,
     policy_loss,
+    staleness_dose_response,
     straggler_scaling,
 )
 from rlcheck.thresholds.quantity import Quantity
@@ -27,6 +30,9 @@ TOPICS = (
     straggler_scaling,
     pipeline,
     failure_length_bias,
+    lag0,
+    lag_is_lag,
+    staleness_dose_response,
 )
 
 QUANTITIES: dict[str, Quantity] = {quantity.name: quantity for topic in TOPICS for quantity in topic.ROWS}
