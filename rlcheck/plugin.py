@@ -22,6 +22,7 @@ pytest_plugins = [
     "rlcheck.report.gather",
     "rlcheck.expected",
     "rlcheck.distributed",
+    "rlcheck.selftest",
     "rlcheck.fixtures.suite",
     "rlcheck.fixtures.stack",
     "rlcheck.fixtures.samples",

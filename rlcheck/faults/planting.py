@@ -149,7 +149,8 @@ class _Planting:
         """Replace the values of fixtures: those given beside, and the one to break."""
         name, value = fixturedef.argname, (yield)
         self._kept.keep(fixturedef, value)
-        replaced = self._beside.get(name, value)
+        ours = fixturedef.func.__module__.startswith("rlcheck.")
+        replaced = self._beside.get(name, value) if ours else value
         if self._fault is not None and name == self._fault.fixture and name not in fixturedef.argnames:
             replaced = self._broken(self._fault, replaced)
         if replaced is not value and fixturedef.cached_result is not None:
