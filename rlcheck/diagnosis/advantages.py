@@ -15,7 +15,7 @@ from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.registry import detector
 
-Array = npt.NDArray[np.float64]
+Array = npt.NDArray[Any]
 Scored = tuple[float, str]
 
 GROUPS = np.array([2, 0, 1, 0, 3, 2, 1, 0, 3, 2, 3, 0, 2])
@@ -27,6 +27,9 @@ STEP = 1e-3
 SEEN = 0.02
 """An advantage answers to a reward when it moves by so many times the largest answer."""
 
+
+RAISE = 10.0
+"""What makes one reward the largest by far."""
 
 NOISE = 0.1
 """Advantages of equal rewards further apart than this are made of rounding."""
@@ -101,11 +104,15 @@ def _swapped(seen: Responses) -> Scored:
     """Advantages that follow another attempt's reward."""
     if _one_other(seen):
         return 0.0, "the first of a group is the baseline of the others"
-    size = np.abs(seen.jacobian)
-    wrong = np.diag(size) < (1 - 1e-6) * size.max(axis=1)
-    where = f", such as row {wrong.argmax()} with that of row {size[wrong.argmax()].argmax()}" if wrong.any() else ""
-    evidence = f"{wrong.sum()} of {len(wrong)} advantages move most with another attempt's reward{where}"
-    return (0.95 if wrong.sum() > len(wrong) // 4 else 0.0), evidence
+    raised = [seen(rewards, GROUPS) for rewards in REWARDS + RAISE * np.eye(len(REWARDS))]
+    highest = [int(np.where(SAME[row], found, -np.inf).argmax()) for row, found in enumerate(raised)]
+    wrong = [row for row, other in enumerate(highest) if other != row]
+    example = f", such as that of row {highest[wrong[0]]} for row {wrong[0]}" if wrong else ""
+    evidence = (
+        f"of {len(REWARDS)} rewards raised in turn, {len(wrong)} leave the highest advantage of their group to "
+        f"another attempt{example}"
+    )
+    return (0.95 if len(wrong) > len(REWARDS) // 4 else 0.0), evidence
 
 
 def _sizes(seen: Responses) -> Scored:
@@ -155,7 +162,7 @@ def _proportional(seen: Responses) -> bool:
     own, declared = (seen(REWARDS, GROUPS, function) for function in (None, seen.reference))
     for group in set(GROUPS):
         one, other = own[of(group)], declared[of(group)]
-        factor = float(one @ other / max(other @ other, 1e-12))
+        factor = float(one @ other) / max(float(other @ other), 1e-12)
         if np.abs(one - factor * other).max() > 1e-3 * np.abs(one).max():
             return False
     return bool(np.abs(_factors(seen) - 1).max() > 1e-3)

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlcheck.measure import Measurement
 
 if TYPE_CHECKING:
     from rlcheck.diagnosis.probes import Probes
 
+T = TypeVar("T")
+
 Fixture = Callable[[str], Any]
 """The value of a fixture by name; None where the stack has none."""
+
+
+PARAMETERS = {
+    "T": "temperature",
+    **{name: name for name in ("top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty")},
+}
+VARIANT = re.compile(rf"({'|'.join(PARAMETERS)})=([0-9.]+)")
+"""Variants of numbers that were measured under other sampling parameters."""
 
 
 @dataclass
@@ -49,12 +60,27 @@ class Case:
         """Whether any of the failing numbers has one of the prefixes."""
         return any(m.name.startswith(prefixes) for m in self.failing)
 
+    @cached_property
+    def asked(self) -> dict[str, float]:
+        """The sampling parameters that the failing numbers were measured at, where they are not the plain ones."""
+        found = [VARIANT.fullmatch(m.variant) for m in self.failing]
+        stated = {(PARAMETERS[match[1]], float(match[2])) for match in found if match}
+        if len(stated) != 1 or not all(found):
+            return {}
+        [(name, value)] = stated
+        return {name: int(value) if name == "top_k" else value}
+
+    def once(self, name: str, find: Callable[[], T]) -> T:
+        """What ``find`` returns, asked once a suite and set of parameters."""
+        key = f"{name} {self.asked}"
+        if key not in self.memory:
+            self.memory[key] = find()
+        found: T = self.memory[key]
+        return found
+
     @property
     def probes(self) -> Probes | None:
         """The samples beside the trainer's log-probs, and what can be asked of both; None without them."""
-        if "probes" not in self.memory:
-            from rlcheck.diagnosis.probes import Probes
+        from rlcheck.diagnosis.probes import Probes
 
-            self.memory["probes"] = Probes.of(self.fixture, self.numerics)
-        probes: Probes | None = self.memory["probes"]
-        return probes
+        return self.once("probes", lambda: Probes.of(self.fixture, self.numerics, self.asked))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcheck.diagnosis.case import Case
-from rlcheck.diagnosis.findings import LIKELY, Finding
+from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.probes import nats
 from rlcheck.diagnosis.registry import detector
 from rlcheck.invariance import replace_rows, spread
@@ -62,7 +62,7 @@ def batch_or_padding(case: Case) -> Iterator[Finding]:
     if trainer is None or rollouts is None:
         return
     seen = keep_company(trainer, rollouts, case.numerics)
-    case.memory["company matters"] = seen.depends or seen.pads_matter
+    case.memory["unsteady"] = case.memory.get("unsteady", False) or seen.depends or seen.pads_matter
     yield Finding("batch_dependent", 0.95 if seen.depends else 0.0, str(seen))
     if not seen.pads_matter or seen.right > 1:
         yield Finding("padding", 0.95 if seen.pads_matter else 0.0, str(seen))
@@ -138,10 +138,8 @@ def packed(case: Case) -> Iterator[Finding]:
 
 
 def _steady(case: Case) -> bool:
-    """Whether the recompute repeats itself and does not mind a row's company."""
-    again = case.memory.get("rlcheck.diagnosis.trainer.against_itself", [])
-    repeats = not any(finding.cause == "dropout_on" and finding.confidence > LIKELY for finding in again)
-    return repeats and not case.memory.get("company matters", False)
+    """Whether the recompute repeats itself and does not mind a row's company, as far as was looked at."""
+    return not case.memory.get("unsteady", False)
 
 
 def _scores(trainer: Any, rows: Rollouts, **how: Any) -> Array:

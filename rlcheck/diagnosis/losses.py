@@ -34,7 +34,7 @@ def answer(
     value = loss(logprobs=leaf, mask=mask.double(), **inputs, **accepted(loss, more))
     if value.requires_grad:
         value.backward()
-    return Answer(float(value), torch.zeros_like(leaf) if leaf.grad is None else leaf.grad)
+    return Answer(float(value.detach()), torch.zeros_like(leaf) if leaf.grad is None else leaf.grad)
 
 
 def coefficient(loss: Any, policy: float, old: float, engine: float) -> float:
@@ -126,7 +126,8 @@ def own_count(case: Case) -> Iterator[Finding]:
     ignored = bool(np.isclose(values[0], values[1]))
     evidence = f"six tokens have loss {values[0]:.3g} with the denominator 6 and {values[1]:.3g} with 60"
     yield Finding("local_mean", 0.95 if ignored else 0.0, evidence)
-    yield Finding("denominator", 0.0 if ignored else 0.7, evidence)
+    if not ignored and not np.isclose(values[0], 10 * values[1]):
+        yield Finding("denominator", 0.8, evidence)
 
 
 @detector("policy_loss.off_reference", "policy_loss.denominator", lasting=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -38,10 +38,10 @@ class Probes:
         self.pi = pair.old_logprobs[pair.valid].astype(np.float64)
 
     @classmethod
-    def of(cls, fixture: Callable[[str], Any], numerics: str) -> Probes | None:
-        """Take the first block of a stack; None where there is no engine, no trainer or nothing to compare."""
-        pairs = fixture("rlcheck_pairs")
-        pair = pairs(0) if pairs else None
+    def of(cls, fixture: Callable[[str], Any], numerics: str, asked: Mapping[str, float]) -> Probes | None:
+        """Take the samples under ``asked`` parameters, or the first block; None where nothing can be compared."""
+        pairs = fixture("rlcheck_probe_pair" if asked else "rlcheck_pairs")
+        pair = (pairs(**asked) if asked else pairs(0)) if pairs else None
         if pair is None or len(pair.log_ratio) == 0:
             return None
         return cls(pair, fixture("rlcheck_engine"), fixture("rlcheck_trainer"), numerics)
@@ -68,11 +68,16 @@ class Probes:
         return self.mean_abs <= self.floor and not self.off.any()
 
     def explained(self, left: Array, of: Array | None = None) -> float:
-        """Share of the mean |d| beyond ``floor`` that a hypothesis removes, given the |d| (n,) it leaves."""
+        """Confidence that a hypothesis explains d, given the |d| (n,) that it leaves.
+
+        It is 1 where all the mean |d| beyond rounding is gone, and 0 where a quarter of it is left: a wrong
+        hypothesis with a free parameter often explains half.
+        """
         before = self.mean_abs if of is None else float(of.mean())
         after = float(np.abs(left).mean())
         noise = min(self.floor / 2, before / 2)
-        return float(np.clip((before - after) / (before - noise), 0, 1)) if before > 0 else 0.0
+        share = (before - after) / (before - noise) if before > 0 else 0.0
+        return float(np.clip(4 * share - 3, 0, 1))
 
     @cached_property
     def shifts(self) -> Array:

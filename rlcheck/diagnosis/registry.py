@@ -28,11 +28,7 @@ class Detector:
             return []
         if not self.lasting:
             return list(self.look(case))
-        name = f"{self.look.__module__}.{self.look.__name__}"
-        if name not in case.memory:
-            case.memory[name] = list(self.look(case))
-        found: list[Finding] = case.memory[name]
-        return found
+        return case.once(f"{self.look.__module__}.{self.look.__name__}", lambda: list(self.look(case)))
 
 
 DETECTORS: list[Detector] = []

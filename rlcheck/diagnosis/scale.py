@@ -16,6 +16,9 @@ from rlcheck.pairs import flatten_logprobs
 RESOLVED = 0.01
 """A fitted factor closer to 1 than this is none."""
 
+KEPT = 0.98
+"""Share of the sampled tokens that a truncation must keep: some fall outside by rounding."""
+
 MASSES = np.concatenate([np.linspace(0.3, 0.9, 61), np.linspace(0.9, 0.999, 100)])
 MIN_PS = np.geomspace(1e-3, 0.5, 60)
 
@@ -41,19 +44,24 @@ def temperature(case: Case) -> Iterator[Finding]:
 
 @detector(*PAIR, lasting=True)
 def scaled(case: Case) -> Iterator[Finding]:
-    """One side's log-probs are a multiple of the other's."""
+    """One side's log-probs are a multiple of the other's, or of those at temperature 1."""
     probes = case.probes
     if probes is None or probes.healthy:
         return
     factor = float((probes.mu * probes.pi).sum() / (probes.pi**2).sum())
-    left = probes.mu - factor * probes.pi
-    fit = probes.explained(left) if abs(factor - 1) > RESOLVED else 0.0
-    yield Finding(
-        "logprob_scaled",
-        0.98 * fit,
-        f"the engine's log-probs are {factor:.3f} times the trainer's, up to {nats(np.abs(left).mean())}: "
-        "such numbers sum to no probability of 1",
-    )
+    found = [(f"the engine's log-probs are {factor:.3f} times the trainer's", probes.mu - factor * probes.pi)]
+    temperature = probes.rollouts.params.temperature
+    if temperature != 1 and probes.trainer is not None:
+        plain = probes.ask(probes.rollouts.replace(params=probes.rollouts.params.replace(temperature=1.0)))
+        plain = plain[probes.pair.valid]
+        what = f"are those of temperature 1 divided by {temperature:g}"
+        found += [(f"the engine's log-probs {what}", probes.mu - plain / temperature)]
+        if np.abs(probes.pi - plain / temperature).mean() <= probes.floor:
+            found += [(f"the trainer's log-probs {what}", np.zeros(1))]
+    for sentence, left in found if abs(factor - 1) > RESOLVED or len(found) > 1 else []:
+        fit = probes.explained(left)
+        evidence = f"{sentence}, up to {nats(np.abs(left).mean())}: such numbers sum to no probability of 1"
+        yield Finding("logprob_scaled", (0.98 if len(found) > 1 else 0.9) * fit, evidence)
 
 
 @detector(*PAIR, lasting=True)
@@ -80,27 +88,30 @@ def truncated(case: Case) -> Iterator[Finding]:
     if probes is None or probes.healthy or (ranked := probes.chosen_logprobs) is None:
         return
     d = probes.d[probes.chosen]
-    best = max(_truncations(probes, ranked, d), key=lambda found: found[0])
+    fit, cut, left = max(_truncations(probes, ranked, d), key=lambda found: found[0])
     one_sign = float((d <= probes.floor).mean())
     yield Finding(
         "truncated_sampling",
-        0.97 * best[0],
-        f"d is the log of the mass that {best[1]} leaves at each context, up to {nats(best[2])}; "
-        f"{one_sign:.0%} of d are not positive, and mean rho is {np.exp(probes.d).mean():.3f}",
+        0.97 * fit,
+        f"d is the log of the mass that {cut} leaves at each context, up to {nats(left)}, and all tokens drawn are "
+        f"among what it keeps; {one_sign:.0%} of d are not positive, and mean rho is {np.exp(probes.d).mean():.3f}",
     )
 
 
 def _truncations(probes: Probes, ranked: Array, d: Array) -> Iterator[tuple[float, str, float]]:
-    """(share explained, which truncation, mean |d| left) of the best top-k, top-p and min-p."""
+    """(confidence, which truncation, mean |d| left) of each top-k, top-p and min-p that keeps the sampled tokens."""
     mass = np.exp(ranked).cumsum(axis=1)
     mass /= mass[:, -1:]
-    log_mass = np.log(mass)
-    places = np.arange(len(d))
+    log_mass, places, own = np.log(mass), np.arange(len(d)), probes.pi[probes.chosen]
     cuts = [(f"top-k {k + 1}", np.full(len(d), k)) for k in range(min(ranked.shape[1] - 1, 512))]
     cuts += [(f"top-p {p:.3g}", (mass < p).sum(axis=1)) for p in MASSES]
     cuts += [(f"min-p {p:.2g}", (ranked > ranked[:, :1] + np.log(p)).sum(axis=1) - 1) for p in MIN_PS]
+    yield 0.0, "no truncation", float(np.abs(d).mean())
     for name, last in cuts:
-        left = np.abs(d - log_mass[places, np.minimum(last, ranked.shape[1] - 1)])
+        last = np.clip(last, 0, ranked.shape[1] - 1)
+        if (own >= ranked[places, last] - 3 * probes.floor).mean() < KEPT:
+            continue
+        left = np.abs(d - log_mass[places, last])
         yield probes.explained(left, np.abs(d)), name, float(left.mean())
 
 
@@ -120,6 +131,6 @@ def total_mass(case: Case) -> Iterator[Finding]:
             cause = "padded_vocab" if (short > 0).all() else "logprob_scaled"
             yield Finding(
                 cause,
-                0.9,
+                0.98,
                 f"the {side}'s probabilities sum to {totals.min():.3f} to {totals.max():.3f} over its vocabulary",
             )

@@ -43,7 +43,7 @@ def other_weights(case: Case) -> Iterator[Finding]:
     even = moved > 0.9 and first > 0.3 * probes.mean_abs
     yield Finding(
         "stale_weights",
-        0.55 if even else 0.2 * moved,
+        0.45 if even else 0.2 * moved,
         f"{moved:.0%} of tokens are off, from the first of a row on (mean |d| {nats(first)} there, "
         f"{nats(probes.mean_abs)} in all)",
     )
