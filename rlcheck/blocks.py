@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,26 @@ def sample_block(engine: Engine, prompts: list[list[int]], tokens: int, seed: in
     if len(rollouts) != rows:
         raise RlcheckError(f"rlcheck_engine.sample returned {len(rollouts)} rows for {rows} prompts")
     return _named(rollouts, k, len(prompts))
+
+
+LONG_ROWS = 4
+LONG_TOKENS = 2**14
+"""At most so many rows, and tokens, of long contexts at a time, so that memory stays bounded."""
+
+
+def sample_long(engine: Engine, prompts: list[list[int]], length: int, seed: int) -> Rollouts:
+    """Sample rows of contexts up to ``length`` tokens, prompt and response together; prompts repeat the given ones."""
+    new = min(ROW_TOKENS, length // 2)
+    rows = max(1, min(LONG_ROWS, LONG_TOKENS // length))
+    asked = [_repeated(prompts, row, max(1, length - new - 3 * row)) for row in range(rows)]  # ragged, to be padded
+    plain = params(engine, seed, length).replace(max_tokens=new, eos_token_ids=())
+    return engine.sample(asked, plain)
+
+
+def _repeated(prompts: list[list[int]], first: int, length: int) -> list[int]:
+    """Prompt after prompt, from number ``first`` on, cut to ``length`` tokens."""
+    cycle = itertools.cycle(prompts[first % len(prompts) :] + prompts[: first % len(prompts)])
+    return list(itertools.islice(itertools.chain.from_iterable(cycle), length))
 
 
 def _named(rollouts: Rollouts, k: int, n_prompts: int) -> Rollouts:

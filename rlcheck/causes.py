@@ -45,6 +45,10 @@ CAUSES: dict[str, Cause] = {
         "the trainer does not repeat itself: dropout is on, or its kernels are not deterministic",
         "call model.eval() before recomputing, and set attention_dropout and hidden dropout to 0 in the config",
     ),
+    "stale_scores": Cause(
+        "scores do not follow the tokens that were asked for",
+        "look for results cached by row, uid or length; a comparison of cached answers proves nothing",
+    ),
     "batch_dependent": Cause(
         "a row's log-probs depend on the size of its batch or on its neighbours",
         "look for statistics over the batch (normalisation, expert capacity, quantisation scales); for bit-equality "

@@ -28,6 +28,7 @@ pytest_plugins = [
     "rlcheck.fixtures.looks",
     "rlcheck.fixtures.pipeline",
     "rlcheck.fixtures.invariance",
+    "rlcheck.fixtures.lengths",
     "rlcheck.fixtures.corrections",
 ]
 

@@ -35,6 +35,7 @@ class Settings:
     threshold: tuple[tuple[str, str], ...] = ()
     seed: int = 0
     tokens: int = 960
+    lengths: tuple[int, ...] = (128,)
     budget: float | None = None
     strict: bool = False
     json: Path | None = None
@@ -106,6 +107,10 @@ def _at_least(lowest: float, kind: type) -> Callable[[str], Any]:
     return parse
 
 
+def _lengths(text: str) -> tuple[int, ...]:
+    return tuple(sorted({_at_least(2, int)(part.strip()) for part in text.split(",")}))
+
+
 def _glob(text: str) -> str:
     if not glob(text, recursive=True):
         raise ValueError(f"no file matches {text!r}")
@@ -145,6 +150,7 @@ OPTIONS = (
     Option("threshold", "a threshold line of your own, repeatable: NAME <= NUMBER", str, "LINE", "linelist"),
     Option("seed", "seed of all sampling", _at_least(0, int), "N"),
     Option("tokens", "tokens in one block of samples", _at_least(ROW_TOKENS, int), "N"),
+    Option("lengths", "context lengths to try besides those of the prompts: 128,4096", _lengths, "N,N"),
     Option("budget", "start no larger sample after this many seconds", _at_least(0, float), "SECONDS"),
     Option("strict", "fail checks that stay undecided", _flag, "", "bool"),
     Option("json", "write all measurements to this file", _writable, "PATH"),

@@ -9,6 +9,7 @@ from rlcheck.thresholds import (
     correction_bias_variance,
     correction_properties,
     failure_length_bias,
+    long_contexts,
     mismatch,
     pipeline,
     policy_loss,
@@ -27,6 +28,7 @@ TOPICS = (
     straggler_scaling,
     pipeline,
     failure_length_bias,
+    long_contexts,
 )
 
 QUANTITIES: dict[str, Quantity] = {quantity.name: quantity for topic in TOPICS for quantity in topic.ROWS}
