@@ -35,7 +35,7 @@ class Settings:
     threshold: tuple[tuple[str, str], ...] = ()
     seed: int = 0
     tokens: int = 960
-    lengths: tuple[int, ...] = (128,)
+    lengths: tuple[int, ...] = ()
     budget: float | None = None
     strict: bool = False
     json: Path | None = None
@@ -150,7 +150,7 @@ OPTIONS = (
     Option("threshold", "a threshold line of your own, repeatable: NAME <= NUMBER", str, "LINE", "linelist"),
     Option("seed", "seed of all sampling", _at_least(0, int), "N"),
     Option("tokens", "tokens in one block of samples", _at_least(ROW_TOKENS, int), "N"),
-    Option("lengths", "context lengths to try besides those of the prompts: 128,4096", _lengths, "N,N"),
+    Option("lengths", "context lengths to check as well, in tokens: 128,4096", _lengths, "N,N"),
     Option("budget", "start no larger sample after this many seconds", _at_least(0, float), "SECONDS"),
     Option("strict", "fail checks that stay undecided", _flag, "", "bool"),
     Option("json", "write all measurements to this file", _writable, "PATH"),
