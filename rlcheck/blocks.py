@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,13 +50,18 @@ def _sample(engine: Engine, prompts: list[list[int]], rows: int, wanted: Samplin
         raise RlcheckError("rlcheck_prompts is empty: give at least one prompt of token ids")
     if not isinstance(engine, Engine):
         raise RlcheckError(f"rlcheck_engine is a {type(engine).__name__} without sample(prompts, params)")
-    rollouts = engine.sample([list(prompts[row % len(prompts)]) for row in range(rows)], wanted)
+    rollouts = engine.sample(asked_prompts(prompts, rows), wanted)
     if not isinstance(rollouts, Rollouts):
         raise RlcheckError(f"rlcheck_engine.sample returned a {type(rollouts).__name__}, not rlcheck.Rollouts")
     require_rows(rollouts)
     if len(rollouts) != rows:
         raise RlcheckError(f"rlcheck_engine.sample returned {len(rollouts)} rows for {rows} prompts")
     return rollouts
+
+
+def asked_prompts(prompts: Sequence[Sequence[int]], rows: int) -> list[list[int]]:
+    """The prompts that a block of so many rows is sampled from, row by row."""
+    return [list(prompts[row % len(prompts)]) for row in range(rows)]
 
 
 def _named(rollouts: Rollouts, k: int, n_prompts: int) -> Rollouts:

@@ -1,4 +1,7 @@
-"""An engine's log-probs are those of the distribution it samples from, whatever it is asked for."""
+"""The part of the topic contract that is about probability: log-probs are those of what drew the tokens.
+
+``check_contract`` collects these checks.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,18 @@ from rlcheck.rollouts import Rollouts
 from rlcheck.settings import Settings
 from rlcheck.thresholds import limit_at
 from rlcheck.thresholds.contract import CLOSING_TOLERANCE, PROBE_TOLERANCE, TOP_TOLERANCE
+
+__all__ = [
+    "check_closing_token_has_its_own_logprob",
+    "check_counts_match_probabilities",
+    "check_engine_logprobs_are_stored_in_full",
+    "check_logprob_is_the_sampled_tokens",
+    "check_nothing_shapes_the_samples",
+    "check_probabilities_sum_to_one",
+    "check_temperatures_are_applied",
+    "check_trainer_logprobs_are_computed_in_full",
+    "check_truncation_and_penalties_are_shared",
+]
 
 CONTEXTS, TIMES = 6, 64
 """Contexts, those of the shortest prompts, whose next token is drawn again and again, and how often."""
