@@ -23,7 +23,7 @@ from rlcheck.protocols import Engine, Trainer
 from rlcheck.rollouts import Rollouts
 from rlcheck.settings import Settings
 from rlcheck.thresholds import limit_at
-from rlcheck.thresholds.contract import CLOSING_TOLERANCE, PROBE_TOLERANCE, TOP_TOLERANCE
+from rlcheck.thresholds.contract_sampling import CLOSING_TOLERANCE, PROBE_TOLERANCE, TOP_TOLERANCE
 
 __all__ = [
     "check_closing_token_has_its_own_logprob",

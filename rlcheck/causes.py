@@ -202,6 +202,26 @@ CAUSES: dict[str, Cause] = {
         "rewards, advantages or groups are in another order than the rows",
         "reorder every column together when batches are balanced or sorted",
     ),
+    "wrong_pairing": Cause(
+        "completions stand beside the prompts of other rows",
+        "check how n samples a prompt are laid out (AABB or ABAB), and carry an id through every gather and sort",
+    ),
+    "duplicate_seed": Cause(
+        "requests that should differ are sampled with one seed",
+        "give every rank, request and step a seed of its own; deterministic modes fall back to one for all",
+    ),
+    "retokenised": Cause(
+        "ids were decoded to text and encoded again",
+        "carry the sampled ids from the engine to the loss, and append to them from turn to turn",
+    ),
+    "eos_masked": Cause(
+        "the id that ended a response is cut off or not trained",
+        "take the mask from lengths, not from ids unequal to the pad id, which may be an EOS id",
+    ),
+    "tool_tokens_trained": Cause(
+        "tokens that the policy did not sample are trained: tool output, templates, prompts, padding",
+        "set the mask where tokens are sampled, and let the loss and its gradient respect it",
+    ),
     "numerics": Cause(
         "floating-point differences between two sets of kernels",
         "nothing is broken; a correction (truncated importance sampling) covers it, fp32 heads reduce it",

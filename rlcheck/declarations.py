@@ -25,6 +25,8 @@ NAMES: dict[str, str] = {
     "timeout_seconds": "after how many seconds of work an episode is stopped",
     "max_staleness": "the staleness, in versions, up to which a step accepts an episode",
     "oversample": "how many batches of episodes are started for one that is trained",
+    "seeded": "the same seed draws the same tokens",
+    "stop_strings": "responses may stop at a string instead of an EOS or stop id",
     "clock_slack": "seconds by which the clocks of an episode log may differ (1 where undeclared)",
 }
 """Every declaration, and what it claims."""

@@ -10,7 +10,7 @@ FLOORS = [
     "errors settings causes protocols rollouts episodes intervals thresholds measure pairs "
     "numerics declarations keys progress blackbox masked registry",
     "lm looks mismatch invariance entropies temperature blocks prompts corrections losses advantages exact simulation "
-    "contract",
+    "contract tokens",
     "engines trainers models readers tinyagent strategies",
     "faults diagnosis interop properties figures",
     "fixtures report tables",
