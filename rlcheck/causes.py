@@ -94,6 +94,18 @@ CAUSES: dict[str, Cause] = {
         "log-probs are stored in low precision",
         "keep log-probs in fp32 from the engine to the loss",
     ),
+    "top1_logprob": Cause(
+        "the log-prob stored is that of the most likely token, not of the sampled one",
+        "look the sampled id up in the returned log-probs; never take the first entry",
+    ),
+    "logprob_scaled": Cause(
+        "log-probs are divided by the temperature instead of logits",
+        "divide the logits by T before the log-softmax: log-probs over T are no distribution",
+    ),
+    "padded_vocab": Cause(
+        "padded rows of the vocabulary take part in the log-softmax",
+        "cut the logits to the real vocabulary, or mask the padded ones with -inf, before the log-softmax",
+    ),
     "bad_log": Cause(
         "the episode log itself is malformed",
         "look at the code that writes the log: the message names the column and the first row",
@@ -193,6 +205,26 @@ CAUSES: dict[str, Cause] = {
     "permuted_columns": Cause(
         "rewards, advantages or groups are in another order than the rows",
         "reorder every column together when batches are balanced or sorted",
+    ),
+    "wrong_pairing": Cause(
+        "completions stand beside the prompts of other rows",
+        "check how n samples a prompt are laid out (AABB or ABAB), and carry an id through every gather and sort",
+    ),
+    "duplicate_seed": Cause(
+        "requests that should differ are sampled with one seed",
+        "give every rank, request and step a seed of its own; deterministic modes fall back to one for all",
+    ),
+    "retokenised": Cause(
+        "ids were decoded to text and encoded again",
+        "carry the sampled ids from the engine to the loss, and append to them from turn to turn",
+    ),
+    "eos_masked": Cause(
+        "the id that ended a response is cut off or not trained",
+        "take the mask from lengths, not from ids unequal to the pad id, which may be an EOS id",
+    ),
+    "tool_tokens_trained": Cause(
+        "tokens that the policy did not sample are trained: tool output, templates, prompts, padding",
+        "set the mask where tokens are sampled, and let the loss and its gradient respect it",
     ),
     "numerics": Cause(
         "floating-point differences between two sets of kernels",

@@ -30,6 +30,7 @@ pytest_plugins = [
     "rlcheck.fixtures.invariance",
     "rlcheck.fixtures.lengths",
     "rlcheck.fixtures.corrections",
+    "rlcheck.fixtures.contract",
 ]
 
 

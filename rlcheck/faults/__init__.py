@@ -4,7 +4,7 @@
 magnitude is drawn from the generator. Modules of this package register theirs when they are imported.
 """
 
-from rlcheck.faults import advantages, batch, corrections, engine, episodes, losses, trainer
+from rlcheck.faults import advantages, batch, corrections, engine, episodes, head, logprobs, losses, sampling, trainer
 from rlcheck.faults.registry import FAULTS, Fault, fault
 
 __all__ = [
@@ -16,6 +16,9 @@ __all__ = [
     "engine",
     "episodes",
     "fault",
+    "head",
+    "logprobs",
     "losses",
+    "sampling",
     "trainer",
 ]

@@ -6,6 +6,7 @@ from rlcheck.thresholds import (
     advantage,
     batch_invariance,
     contract,
+    contract_sampling,
     correction_bias_variance,
     correction_properties,
     failure_length_bias,
@@ -19,6 +20,7 @@ from rlcheck.thresholds.quantity import Quantity
 
 TOPICS = (
     contract,
+    contract_sampling,
     mismatch,
     batch_invariance,
     correction_bias_variance,
