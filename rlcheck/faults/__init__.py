@@ -4,7 +4,7 @@
 magnitude is drawn from the generator. Modules of this package register theirs when they are imported.
 """
 
-from rlcheck.faults import advantages, batch, corrections, engine, episodes, losses, trainer
+from rlcheck.faults import advantages, batch, corrections, engine, episodes, losses, masks, tokens, trainer
 from rlcheck.faults.registry import FAULTS, Fault, fault
 
 __all__ = [
@@ -17,5 +17,7 @@ __all__ = [
     "episodes",
     "fault",
     "losses",
+    "masks",
+    "tokens",
     "trainer",
 ]
