@@ -4,7 +4,21 @@
 magnitude is drawn from the generator. Modules of this package register theirs when they are imported.
 """
 
-from rlcheck.faults import advantages, batch, corrections, engine, episodes, head, logprobs, losses, sampling, trainer
+from rlcheck.faults import (
+    advantages,
+    batch,
+    corrections,
+    engine,
+    episodes,
+    head,
+    logprobs,
+    losses,
+    masks,
+    sampling,
+    splice,
+    tokens,
+    trainer,
+)
 from rlcheck.faults.registry import FAULTS, Fault, fault
 
 __all__ = [
@@ -19,6 +33,9 @@ __all__ = [
     "head",
     "logprobs",
     "losses",
+    "masks",
     "sampling",
+    "splice",
+    "tokens",
     "trainer",
 ]
