@@ -200,7 +200,7 @@ CAUSES: dict[str, Cause] = {
     ),
     "other_arithmetic": Cause(
         "the off-policy update computes in another dtype, order or way than the on-policy one",
-        "share one update function; look at the dtype of rewards, advantages and weights, and what the ratio divides by",
+        "share one update function; look at the dtypes of rewards, advantages and weights, and at the ratio",
     ),
     "other_optimiser": Cause(
         "the off-policy loop's optimiser is not the on-policy one",
