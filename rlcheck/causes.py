@@ -226,6 +226,42 @@ CAUSES: dict[str, Cause] = {
         "tokens that the policy did not sample are trained: tool output, templates, prompts, padding",
         "set the mask where tokens are sampled, and let the loss and its gradient respect it",
     ),
+    "lag0_not_sync": Cause(
+        "what is called lag 0 trains on samples of older weights",
+        "publish the weights, and wait for it, before the next batch is sampled; after a resume too",
+    ),
+    "other_samples": Cause(
+        "the off-policy loop at lag 0 samples other episodes than on-policy",
+        "give evaluation and data loading generators of their own; compare the sampler's weights with the trainer's",
+    ),
+    "other_arithmetic": Cause(
+        "the off-policy update computes in another dtype, order or way than the on-policy one",
+        "share one update function; look at the dtypes of rewards, advantages and weights, and at the ratio",
+    ),
+    "other_optimiser": Cause(
+        "the off-policy loop's optimiser is not the on-policy one",
+        "keep one optimiser for the whole run; compare its kernel (fused, foreach), threads, schedule and clipping",
+    ),
+    "nothing_trained": Cause(
+        "no weight moves",
+        "look for a learning rate of 0, frozen or detached parameters, rewards that are all equal",
+    ),
+    "weights_not_one": Cause(
+        "a correction changes the update though pi_old equals mu",
+        "its weight at ratio 1 must be exactly 1, in the dtype of the loss, and its mask that of the batch",
+    ),
+    "weight_queue": Cause(
+        "the samples are not of the weights of so many optimiser steps ago",
+        "copy tensors when they are queued, serve the oldest of lag + 1 versions, count optimiser steps, not batches",
+    ),
+    "shared_module": Cause(
+        "sampler and trainer are one module, so that loading old weights rolls the trainer back",
+        "give the sampler a module, and storage, of its own",
+    ),
+    "weights_harm": Cause(
+        "the correction's weights do not make up for staleness",
+        "compare them with min(pi_old/mu, cap) on a grid: direction, side of the cap, no floor, exp of the log-ratio",
+    ),
     "numerics": Cause(
         "floating-point differences between two sets of kernels",
         "nothing is broken; a correction (truncated importance sampling) covers it, fp32 heads reduce it",

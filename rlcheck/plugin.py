@@ -31,6 +31,7 @@ pytest_plugins = [
     "rlcheck.fixtures.lengths",
     "rlcheck.fixtures.corrections",
     "rlcheck.fixtures.contract",
+    "rlcheck.fixtures.training",
 ]
 
 

@@ -37,6 +37,7 @@ class Settings:
     tokens: int = 960
     lengths: tuple[int, ...] = ()
     budget: float | None = None
+    slow: bool = False
     strict: bool = False
     json: Path | None = None
 
@@ -152,6 +153,7 @@ OPTIONS = (
     Option("tokens", "tokens in one block of samples", _at_least(ROW_TOKENS, int), "N"),
     Option("lengths", "context lengths to check as well, in tokens: 128,4096", _lengths, "N,N"),
     Option("budget", "start no larger sample after this many seconds", _at_least(0, float), "SECONDS"),
+    Option("slow", "train the real TinyAgent, or your loop for longer, where the default is short", _flag, "", "bool"),
     Option("strict", "fail checks that stay undecided", _flag, "", "bool"),
     Option("json", "write all measurements to this file", _writable, "PATH"),
 )

@@ -11,13 +11,16 @@ from rlcheck.faults import (
     engine,
     episodes,
     head,
+    lag,
     logprobs,
     losses,
     masks,
     sampling,
     splice,
+    staleness,
     tokens,
     trainer,
+    training,
 )
 from rlcheck.faults.registry import FAULTS, Fault, fault
 
@@ -31,11 +34,14 @@ __all__ = [
     "episodes",
     "fault",
     "head",
+    "lag",
     "logprobs",
     "losses",
     "masks",
     "sampling",
     "splice",
+    "staleness",
     "tokens",
     "trainer",
+    "training",
 ]

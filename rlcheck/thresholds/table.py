@@ -11,9 +11,12 @@ from rlcheck.thresholds import (
     correction_properties,
     failure_length_bias,
     long_contexts,
+    lag0,
+    lag_is_lag,
     mismatch,
     pipeline,
     policy_loss,
+    staleness_dose_response,
     straggler_scaling,
 )
 from rlcheck.thresholds.quantity import Quantity
@@ -31,6 +34,9 @@ TOPICS = (
     pipeline,
     failure_length_bias,
     long_contexts,
+    lag0,
+    lag_is_lag,
+    staleness_dose_response,
 )
 
 QUANTITIES: dict[str, Quantity] = {quantity.name: quantity for topic in TOPICS for quantity in topic.ROWS}
