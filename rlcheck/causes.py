@@ -266,10 +266,8 @@ CAUSES: dict[str, Cause] = {
         "floating-point differences between two sets of kernels",
         "nothing is broken; a correction (truncated importance sampling) covers it, fp32 heads reduce it",
     ),
+    "unknown": Cause(
+        "no pattern that is known here fits what was measured",
+        "compare one row by hand on both sides: prompt ids, response ids, positions, weights, then log-probs",
+    ),
 }
-
-
-def describe(cause: str) -> str:
-    """One line: the cause's id, what happened, and what to look at first."""
-    title, remedy = CAUSES[cause]
-    return f"{cause}: {title}; {remedy}"

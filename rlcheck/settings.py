@@ -39,6 +39,7 @@ class Settings:
     budget: float | None = None
     slow: bool = False
     strict: bool = False
+    selftest: bool = False
     json: Path | None = None
 
     @property
@@ -155,6 +156,9 @@ OPTIONS = (
     Option("budget", "start no larger sample after this many seconds", _at_least(0, float), "SECONDS"),
     Option("slow", "train the real TinyAgent, or your loop for longer, where the default is short", _flag, "", "bool"),
     Option("strict", "fail checks that stay undecided", _flag, "", "bool"),
+    Option(
+        "selftest", "plant every known fault in the stack, and show which checks catch and name it", _flag, "", "bool"
+    ),
     Option("json", "write all measurements to this file", _writable, "PATH"),
 )
 

@@ -14,7 +14,7 @@ FLOORS = [
     "engines trainers models readers tinyagent strategies",
     "faults diagnosis interop properties figures",
     "fixtures report tables",
-    "plugin collection expected distributed selftest checks",
+    "plugin collection expected distributed examination selftest checks",
 ]
 
 
