@@ -29,6 +29,7 @@ pytest_plugins = [
     "rlcheck.fixtures.pipeline",
     "rlcheck.fixtures.invariance",
     "rlcheck.fixtures.corrections",
+    "rlcheck.fixtures.weight_sync",
 ]
 
 

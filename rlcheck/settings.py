@@ -37,6 +37,7 @@ class Settings:
     tokens: int = 960
     budget: float | None = None
     strict: bool = False
+    allow_perturb: bool = False
     json: Path | None = None
 
     @property
@@ -147,6 +148,7 @@ OPTIONS = (
     Option("tokens", "tokens in one block of samples", _at_least(ROW_TOKENS, int), "N"),
     Option("budget", "start no larger sample after this many seconds", _at_least(0, float), "SECONDS"),
     Option("strict", "fail checks that stay undecided", _flag, "", "bool"),
+    Option("allow_perturb", "let checks move the weights of your own trainer, and put them back", _flag, "", "bool"),
     Option("json", "write all measurements to this file", _writable, "PATH"),
 )
 

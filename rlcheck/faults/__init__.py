@@ -4,18 +4,32 @@
 magnitude is drawn from the generator. Modules of this package register theirs when they are imported.
 """
 
-from rlcheck.faults import advantages, batch, corrections, engine, episodes, losses, trainer
+from rlcheck.faults import (
+    adapters,
+    advantages,
+    batch,
+    corrections,
+    engine,
+    episodes,
+    kv_cache,
+    losses,
+    trainer,
+    weight_sync,
+)
 from rlcheck.faults.registry import FAULTS, Fault, fault
 
 __all__ = [
     "FAULTS",
     "Fault",
+    "adapters",
     "advantages",
     "batch",
     "corrections",
     "engine",
     "episodes",
     "fault",
+    "kv_cache",
     "losses",
     "trainer",
+    "weight_sync",
 ]

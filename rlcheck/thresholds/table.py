@@ -13,6 +13,7 @@ from rlcheck.thresholds import (
     pipeline,
     policy_loss,
     straggler_scaling,
+    weight_sync,
 )
 from rlcheck.thresholds.quantity import Quantity
 
@@ -27,6 +28,7 @@ TOPICS = (
     straggler_scaling,
     pipeline,
     failure_length_bias,
+    weight_sync,
 )
 
 QUANTITIES: dict[str, Quantity] = {quantity.name: quantity for topic in TOPICS for quantity in topic.ROWS}
