@@ -262,6 +262,22 @@ CAUSES: dict[str, Cause] = {
         "the correction's weights do not make up for staleness",
         "compare them with min(pi_old/mu, cap) on a grid: direction, side of the cap, no floor, exp of the log-ratio",
     ),
+    "partial_sync": Cause(
+        "some tensors of the engine did not take the pushed weights",
+        "look at names, chunks, shards and fused tensors of the push: every tensor must be sent and loaded once",
+    ),
+    "untied_head": Cause(
+        "the LM head no longer follows the embedding it is tied to",
+        "tie the engine's head after loading, or send it as a tensor of its own",
+    ),
+    "base_adapter": Cause(
+        "the engine samples the base model without the trained adapter",
+        "merge the adapter before the push, or send it and name it in every request",
+    ),
+    "kv_scale": Cause(
+        "the KV cache loses its values: its scale is missing or out of date",
+        "calibrate the scales of an fp8 KV cache again after each push; 1.0 clips values beyond 448",
+    ),
     "numerics": Cause(
         "floating-point differences between two sets of kernels",
         "nothing is broken; a correction (truncated importance sampling) covers it, fp32 heads reduce it",

@@ -33,6 +33,7 @@ pytest_plugins = [
     "rlcheck.fixtures.corrections",
     "rlcheck.fixtures.contract",
     "rlcheck.fixtures.training",
+    "rlcheck.fixtures.weight_sync",
 ]
 
 

@@ -40,6 +40,7 @@ class Settings:
     slow: bool = False
     strict: bool = False
     selftest: bool = False
+    allow_perturb: bool = False
     json: Path | None = None
 
     @property
@@ -159,6 +160,7 @@ OPTIONS = (
     Option(
         "selftest", "plant every known fault in the stack, and show which checks catch and name it", _flag, "", "bool"
     ),
+    Option("allow_perturb", "let checks move the weights of your own trainer, and put them back", _flag, "", "bool"),
     Option("json", "write all measurements to this file", _writable, "PATH"),
 )
 

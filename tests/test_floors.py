@@ -10,7 +10,7 @@ FLOORS = [
     "errors settings causes protocols rollouts episodes intervals thresholds measure pairs "
     "numerics declarations keys progress blackbox masked registry cache",
     "lm looks mismatch invariance entropies temperature blocks prompts corrections losses advantages exact simulation "
-    "contract tokens traces",
+    "contract tokens traces weight_sync",
     "engines trainers models readers tinyagent strategies",
     "faults diagnosis interop properties figures",
     "fixtures report tables",

@@ -5,12 +5,14 @@ magnitude is drawn from the generator. Modules of this package register theirs w
 """
 
 from rlcheck.faults import (
+    adapters,
     advantages,
     batch,
     corrections,
     engine,
     episodes,
     head,
+    kv_cache,
     lag,
     logprobs,
     losses,
@@ -20,12 +22,14 @@ from rlcheck.faults import (
     tokens,
     trainer,
     training,
+    weight_sync,
 )
 from rlcheck.faults.registry import FAULTS, Fault, fault
 
 __all__ = [
     "FAULTS",
     "Fault",
+    "adapters",
     "advantages",
     "batch",
     "corrections",
@@ -33,6 +37,7 @@ __all__ = [
     "episodes",
     "fault",
     "head",
+    "kv_cache",
     "lag",
     "logprobs",
     "losses",
@@ -42,4 +47,5 @@ __all__ = [
     "tokens",
     "trainer",
     "training",
+    "weight_sync",
 ]

@@ -18,6 +18,7 @@ from rlcheck.thresholds import (
     policy_loss,
     staleness_dose_response,
     straggler_scaling,
+    weight_sync,
 )
 from rlcheck.thresholds.quantity import Quantity
 
@@ -37,6 +38,7 @@ TOPICS = (
     lag0,
     lag_is_lag,
     staleness_dose_response,
+    weight_sync,
 )
 
 QUANTITIES: dict[str, Quantity] = {quantity.name: quantity for topic in TOPICS for quantity in topic.ROWS}
