@@ -21,7 +21,7 @@ from rlcheck.blackbox import declare
 from rlcheck.corrections import Rule, RuleCorrection
 from rlcheck.errors import RlcheckError
 from rlcheck.interop.padded import cut
-from rlcheck.protocols import Correction, PolicyLoss, Weighted
+from rlcheck.protocols import Correction, PolicyLoss
 from rlcheck.rollouts import Rollouts, SamplingParams
 
 MISSING = "verl is not installed: pip install 'rlcheck[verl]'"
@@ -44,6 +44,16 @@ PRESETS: dict[str, RuleCorrection] = {
 }
 """verl's decoupled presets at their defaults, each with what its documentation says it computes."""
 
+LOGGED = {
+    "k1": "rollout_corr/kl",
+    "k3": "rollout_corr/k3_kl",
+    "chi2_token": "rollout_corr/chi2_token",
+    "log_ppl_diff": "rollout_corr/log_ppl_diff",
+    "ppl_ratio": "rollout_corr/ppl_ratio",
+    "mean_ratio": "rollout_corr/rollout_is_mean",
+}
+"""What verl logs beside the weights, by our names."""
+
 UNEVEN_BOUNDS = {"rollout_rs": "token_k1", "rollout_rs_threshold": "0.6_1.4"}
 AGGREGATIONS = {
     "token_mean": "token-mean",
@@ -59,12 +69,13 @@ def correction(**settings: Any) -> Correction:
     """
     from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
 
-    def verl_correction(*, old_logprobs: Tensor, engine_logprobs: Tensor, mask: Tensor) -> Tensor | Weighted:
-        found, kept, _ = compute_rollout_correction_and_rejection_mask(
+    def verl_correction(*, old_logprobs: Tensor, engine_logprobs: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, dict[str, float]]:
+        found, kept, logged = compute_rollout_correction_and_rejection_mask(
             old_log_prob=old_logprobs, rollout_log_prob=engine_logprobs, response_mask=mask, **settings
         )
         weights = mask.clone() if found is None else found.batch["rollout_is_weights"]
-        return Weighted(weights, kept) if settings.get("rollout_rs") else weights
+        metrics = {ours: logged[theirs] for ours, theirs in LOGGED.items() if theirs in logged}
+        return weights, kept if settings.get("rollout_rs") else mask, metrics
 
     return verl_correction
 
