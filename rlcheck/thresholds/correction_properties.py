@@ -10,7 +10,8 @@ def _inputs(name: str, claim: str, *causes: str) -> Quantity:
 
 
 ROWS = (
-    _inputs("raised", "it returns weights (B, T) or (B, 1)", "broadcast", "empty_batch"),
+    _inputs("raised", "it returns weights (B, T) or (B, 1)", "broadcast"),
+    _inputs("raised_when_empty", "a batch without tokens is harmless", "empty_batch"),
     _inputs("attached", "the weights are detached", "weight_not_detached"),
     _inputs("outside_mask", "weights are exactly 0 outside the mask", "masked_trains", "masked_nan"),
     _inputs("moved_by_garbage", "values outside the mask do not matter", "masked_trains", "masked_nan"),
