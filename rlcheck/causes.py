@@ -175,8 +175,9 @@ CAUSES: dict[str, Cause] = {
         "log mean and quantiles of the raw ratio, so that they do not depend on the correction",
     ),
     "idle_clip": Cause(
-        "the policy ratio is always 1, so that the clip never acts",
-        "check that old_logprobs are those of before the update, not recomputed with the current policy",
+        "the clip never holds the policy back: the policy ratio is always 1, or max stands for min",
+        "check that old_logprobs are those of before the update, not recomputed with the current policy, and that the "
+        "objective is min(r A, clip(r) A)",
     ),
     "masked_trains": Cause(
         "tokens outside the mask are trained, or enter a mean",
