@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rlcheck.checks.contract_sampling import *  # noqa: F403  # collected here, under this topic
 from rlcheck.checks.contract_tokens import *  # noqa: F403  # collected here, under this topic
 
 from rlcheck.blocks import same_version, unjudged_identity

@@ -29,9 +29,11 @@ pytest_plugins = [
     "rlcheck.fixtures.looks",
     "rlcheck.fixtures.pipeline",
     "rlcheck.fixtures.invariance",
+    "rlcheck.fixtures.lengths",
     "rlcheck.fixtures.corrections",
     "rlcheck.fixtures.contract",
     "rlcheck.fixtures.training",
+    "rlcheck.fixtures.weight_sync",
 ]
 
 

@@ -9,8 +9,8 @@ ROOT = Path(__file__).parent.parent
 FLOORS = [
     "errors settings causes protocols rollouts episodes intervals thresholds measure pairs "
     "numerics declarations keys progress blackbox masked registry cache",
-    "traces lm looks mismatch invariance entropies temperature blocks prompts corrections losses advantages exact simulation",
-    "contract tokens",
+    "lm looks mismatch invariance entropies temperature blocks prompts corrections losses advantages exact simulation "
+    "contract tokens traces weight_sync",
     "engines trainers models readers tinyagent strategies",
     "faults diagnosis interop properties figures",
     "fixtures report tables",

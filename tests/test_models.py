@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlcheck import RlcheckError, mismatch, models
+from rlcheck import RlcheckError, cache, mismatch, models
 from rlcheck.blocks import sample_block
 from rlcheck.prompts import TEXTS, random_prompts, text_prompts
 

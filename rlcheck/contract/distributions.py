@@ -136,7 +136,8 @@ def _coarse(logprobs: Array) -> Array:
     leaders = min(LEADERS, logprobs.shape[1])
     leading = -np.partition(-logprobs, leaders - 1, axis=1)[:, :leaders].astype(np.float64)
     steps = (leading.max(1, keepdims=True) - leading) / STEP
-    off_grid = np.abs(steps - np.round(steps)) > 0.025
     counted = np.isfinite(leading) & (steps > 0.5)
+    steps[~counted] = 0
+    off_grid = np.abs(steps - np.round(steps)) > 0.025
     share: Array = 1 - (off_grid & counted).sum(1) / np.maximum(counted.sum(1), 1)
     return share

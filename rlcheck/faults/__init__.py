@@ -5,25 +5,31 @@ magnitude is drawn from the generator. Modules of this package register theirs w
 """
 
 from rlcheck.faults import (
+    adapters,
     advantages,
     batch,
     corrections,
     engine,
     episodes,
     head,
+    kv_cache,
     lag,
     logprobs,
     losses,
+    masks,
     sampling,
     staleness,
+    tokens,
     trainer,
     training,
+    weight_sync,
 )
 from rlcheck.faults.registry import FAULTS, Fault, fault
 
 __all__ = [
     "FAULTS",
     "Fault",
+    "adapters",
     "advantages",
     "batch",
     "corrections",
@@ -31,11 +37,15 @@ __all__ = [
     "episodes",
     "fault",
     "head",
+    "kv_cache",
     "lag",
     "logprobs",
     "losses",
+    "masks",
     "sampling",
     "staleness",
+    "tokens",
     "trainer",
     "training",
+    "weight_sync",
 ]

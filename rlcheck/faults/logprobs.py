@@ -123,7 +123,8 @@ def truncated_mantissa(engine: Engine, generator: np.random.Generator) -> Engine
     mask = np.uint32(0xFFFFFFFF << int(generator.integers(16, 19)) & 0xFFFFFFFF)
 
     def cut(row: Array) -> Array:
-        return (row.astype(np.float32).view(np.uint32) & mask).view(np.float32)
+        kept: Array = (row.astype(np.float32).view(np.uint32) & mask).view(np.float32)
+        return kept
 
     return by_row(engine, generator, cut)
 

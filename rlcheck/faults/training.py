@@ -171,8 +171,9 @@ class _Threaded(Planted):
             torch.set_num_threads(before)
 
 
+@fault("other_optimiser", "rlcheck_training", LAG0)
 def other_threads(loop: TinyAgentLoop, generator: np.random.Generator) -> Planted:
-    """The off-policy loop computes with one thread more; whether that shows depends on sizes and machine."""
+    """The off-policy loop computes with one thread more, so that sums are cut otherwise."""
     return _Threaded(loop, loop.recipe, threads=torch.get_num_threads() + 1)
 
 

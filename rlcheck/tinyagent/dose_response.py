@@ -74,6 +74,7 @@ class MicroArms(Arms):
         return _arm_of(micro.train(self._base, self.seed + 1, lag=lag, correction=correction), lag)
 
     def fp8(self) -> Arm:
+        """Lag 0 with every weight of the sampler rounded to float8."""
         return _arm_of(micro.train(self._base, self.seed + 1, sampler=fp8_weights), 0)
 
 

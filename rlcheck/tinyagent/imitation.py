@@ -53,7 +53,7 @@ def imitate(size: Size, seed: int) -> Any:
         tokens, mask = expert_episodes(EPISODES, size.reveal, generator)
         loss = -forward.logprobs(tokens)[mask[:, 1:]].mean()
         optimiser.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     return policy
 

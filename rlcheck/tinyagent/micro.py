@@ -153,7 +153,7 @@ def train(
 ) -> MicroRun:
     """Train every seed for 40 steps on samples of the policy of ``lag`` steps ago (``sampler`` of it)."""
     generator, optimiser = torch.Generator().manual_seed(seed), Adam(LEARNING_RATE)
-    policies, found = [start], list[tuple[Tensor, ...]]()
+    policies, found = [start], list[tuple[Tensor, Tensor, Tensor]]()
     tables = deque([log_policy(start)], maxlen=lag + 1)
     for _ in range(STEPS):
         behaviour = log_policy(sampler(policies[-1])) if sampler else tables[0]
@@ -164,7 +164,8 @@ def train(
         tables.append(log_policy(policies[-1]))
         over = (masked.ratio(d) > CAP) * batch.mask
         found.append((pass_rate(tables[-1]), _token_mean(d.abs(), batch.mask), _token_mean(over, batch.mask)))
-    return MicroRun(*(torch.stack(column) for column in zip(*found, strict=True)), policies=policies)
+    passes, mismatch, over_cap = (torch.stack(column) for column in zip(*found, strict=True))
+    return MicroRun(passes, mismatch, over_cap, policies)
 
 
 def batch_weights(batch: Samples, policy: Tensor, behaviour: Tensor, correction: Correction | None) -> Tensor:

@@ -1,4 +1,7 @@
-"""An engine's log-probs are those of the distribution it samples from, whatever it is asked for."""
+"""The part of the topic contract that is about probability: log-probs are those of what drew the tokens.
+
+``check_contract`` collects these checks.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,23 @@ from rlcheck.protocols import Engine, Trainer
 from rlcheck.rollouts import Rollouts
 from rlcheck.settings import Settings
 from rlcheck.thresholds import limit_at
-from rlcheck.thresholds.contract import CLOSING_TOLERANCE, PROBE_TOLERANCE, TOP_TOLERANCE
+from rlcheck.thresholds.contract_sampling import CLOSING_TOLERANCE, PROBE_TOLERANCE, TOP_TOLERANCE
+
+__all__ = [
+    "check_closing_token_has_its_own_logprob",
+    "check_counts_match_probabilities",
+    "check_engine_logprobs_are_stored_in_full",
+    "check_logprob_is_the_sampled_tokens",
+    "check_nothing_shapes_the_samples",
+    "check_probabilities_sum_to_one",
+    "check_temperatures_are_applied",
+    "check_trainer_logprobs_are_computed_in_full",
+    "check_truncation_and_penalties_are_shared",
+]
 
 CONTEXTS, TIMES = 6, 64
 """Contexts, those of the shortest prompts, whose next token is drawn again and again, and how often."""
+OWN_STREAM = 1952
 
 
 def check_nothing_shapes_the_samples(
@@ -41,7 +57,7 @@ def check_nothing_shapes_the_samples(
         pytest.skip(NO_DISTRIBUTION)
     summary, level = rlcheck_reported.summary, rlcheck_measure.level
     reported = unjudged_identity(rlcheck_reported.rollouts, rlcheck_recorded, rlcheck_declarations)
-    generator = np.random.default_rng(rlcheck_settings.seed)
+    generator = np.random.default_rng([rlcheck_settings.seed, OWN_STREAM])  # never the stream of an engine
     rlcheck_measure("contract.tail_share", sampler.tail_share(summary, generator, level), reported=reported)
     rlcheck_measure("contract.repeat_gap", sampler.repeat_gap(summary, level), reported=reported)
     rlcheck_explain_sampler()
