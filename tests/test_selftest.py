@@ -64,10 +64,6 @@ def rlcheck_engine():
 @pytest.fixture(scope="session")
 def rlcheck_trainer():
     return Trainer()
-
-@pytest.fixture(scope="session")
-def rlcheck_thresholds():
-    return {thresholds}
 """
 LOOSE = ["mismatch.shifted_rows <= 99", "mismatch.mean_abs <= 9", "mismatch.k3 <= 99", "mismatch.rows_over_half <= 99"]
 LOOSE += ["mismatch.first_token_mean_abs <= 9", "mismatch.last_token_mean_abs <= 9"]
@@ -83,7 +79,7 @@ def few_faults(monkeypatch):
 
 
 def test_a_stack_learns_what_its_thresholds_would_have_caught(inner, few_faults):
-    result = inner("--rlcheck-selftest", conftest=MINE.format(thresholds=[]))
+    result = inner("--rlcheck-selftest", conftest=MINE)
     result.stdout.fnmatch_lines(
         [
             "threshold * false alarm * sees beyond it",
@@ -99,7 +95,9 @@ def test_a_stack_learns_what_its_thresholds_would_have_caught(inner, few_faults)
 
 
 def test_thresholds_that_see_nothing_are_found_out(inner, few_faults):
-    result = inner("--rlcheck-selftest", conftest=MINE.format(thresholds=LOOSE))
+    result = inner(
+        "--rlcheck-selftest", ini="rlcheck_thresholds =" + "".join(f"\n    {line}" for line in LOOSE), conftest=MINE
+    )
     result.stdout.fnmatch_lines(["shift * NOTHING*", "not caught: shift"])
     assert result.ret == 1
 
@@ -119,7 +117,7 @@ def test_an_inner_run_repeats_no_argument_that_would_write_or_recurse():
 
 
 def test_what_is_built_once_is_shared_by_all_runs(pytester):
-    pytester.makeconftest(MINE.format(thresholds=[]).replace("return Engine()", "print('BUILT'); return Engine()"))
+    pytester.makeconftest(MINE.replace("return Engine()", "print('BUILT'); return Engine()"))
     stage = Stage([str(pytester.path), "--rootdir", str(pytester.path), "-s"])
     outputs = [stage.run(None, more=["-k", "shifted"]).output for _ in range(2)]
     assert ["BUILT" in output for output in outputs] == [True, False]

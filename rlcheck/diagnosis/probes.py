@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -61,6 +61,20 @@ class Probes:
     def off(self) -> npt.NDArray[np.bool_]:
         """Which valid tokens (n,) are off beyond any rounding."""
         return self.size > LARGE * self.floor
+
+    @cached_property
+    def apart(self) -> Probes:
+        """The same for only the rows whose mean |d| is beyond rounding: a fault may spare the others."""
+        rows = np.flatnonzero(self.row_means(range(len(self.rollouts))) > self.floor)
+        if len(rows) in (0, len(self.rollouts)):
+            return self
+        old = self.rollouts.split(self.pair.old_logprobs)
+        pair = Pair.of(self.rollouts.select(rows), [old[row] for row in rows])
+        return Probes(pair, self.engine, self.trainer, self.numerics)
+
+    def rows_in(self, whole: Probes) -> str:
+        """How many of all rows these are, in words to add; empty where it is all of them."""
+        return "" if self is whole else f" in {len(self.rollouts)} of {len(whole.rollouts)} rows"
 
     @property
     def healthy(self) -> bool:
@@ -121,8 +135,8 @@ class Probes:
         size = np.abs(self.ask(asked) - part.engine_logprobs)
         return np.array([np.nanmean(row) for row in part.split(size)])
 
-    def row_means(self, rows: Array) -> Array:
-        """Mean |d| of some rows."""
+    def row_means(self, rows: Iterable[int]) -> Array:
+        """Mean |d| of some rows, NaN where nothing of a row can be compared."""
         size = np.full(self.rollouts.n_tokens, np.nan)
         size[self.pair.valid] = self.size
         parts = self.rollouts.split(size)
