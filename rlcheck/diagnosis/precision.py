@@ -57,7 +57,7 @@ def grid_of(values: Array) -> str:
     return ""
 
 
-AGREEMENT = ("mismatch.", "batch_invariance.decode", "weight_sync.")
+AGREEMENT = ("mismatch.", "batch_invariance.decode")
 
 
 @detector(*AGREEMENT, lasting=True)

@@ -88,7 +88,7 @@ def _growth(name: str, stage: Stage, limit: float) -> Iterator[Finding]:
     if near <= limit < far or longest > max(limit, 3 * shortest):
         evidence = (
             f"after '{name}' the first token of a response is {nats(near)} off and later ones {nats(far)}; in the "
-            f"shortest contexts it is {nats(shortest)}, in the longest {nats(longest)}: what the cache gives back is off"
+            f"shortest contexts it is {nats(shortest)}, in the longest {nats(longest)}: cached values are off"
         )
         yield Finding("kv_scale", 0.9 if near <= limit else 0.6, evidence)
 
