@@ -8,7 +8,7 @@ from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.probes import nats
 from rlcheck.diagnosis.registry import detector
-from rlcheck.weight_sync import Stage, Trial, agreement, arrivals, by_context, mean_abs
+from rlcheck.weight_sync import PUSHES, Stage, Trial, agreement, arrivals, by_context, mean_abs
 
 ALL = 0.9
 """Share of the tensors from which on it is the whole push that did not arrive."""
@@ -20,8 +20,8 @@ def tensors(case: Case) -> Iterator[Finding]:
     trial: Trial | None = case.fixture("rlcheck_sync_trial")
     if trial is None:
         return
-    states = [trial.start, *(stage.state for stage in trial.stages.values())]
-    for (name, _), before, after in zip(trial.stages.items(), states, states[1:], strict=False):
+    states = [trial.start, *(trial.stages[push].state for push in PUSHES)]
+    for name, before, after in zip(PUSHES, states, states[1:], strict=False):
         sides = (before.trainer, after.trainer, before.engine, after.engine)
         if any(side is None for side in sides):
             return
@@ -48,17 +48,19 @@ def policies(case: Case) -> Iterator[Finding]:
     trial: Trial | None = case.fixture("rlcheck_sync_trial")
     if trial is None:
         return
-    tolerance, causes = 2 * agreement(case.numerics), {"base": "base_adapter"}
     for name, stage in trial.stages.items():
-        rows = len(stage.fresh.rollouts)
-        for other in stage.others:
-            count = stage.rows_of([other], tolerance)
+        counts = {other: stage.rows_of([other], 2 * agreement(case.numerics)) for other in stage.others}
+        rows, of_base = len(stage.fresh.rollouts), counts.get("base", 0)
+        for other, count in counts.items():
             evidence = (
                 f"after '{name}' {count} of {rows} rows are nearer to the policy '{other}' than to the trainer's of "
                 f"now, from which they are {nats(mean_abs(stage.fresh))} away"
             )
             score = 0.96 if count > rows / 2 else 0.6 if count else 0.0
-            yield Finding(causes.get(other, "stale_weights"), score, evidence)
+            if other == "base":
+                yield Finding("base_adapter", score, evidence)
+            else:  # an adapter that starts from 0 makes earlier weights the base model's
+                yield Finding("stale_weights", score / 2 if of_base >= count else score, evidence)
 
 
 @detector("weight_sync.", lasting=True)
