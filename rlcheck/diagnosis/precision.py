@@ -18,6 +18,9 @@ ENOUGH = 6
 CLOSE = 1e-2
 """Nats: values nearer to 0 lie on every grid."""
 
+COARSE, FINE = 0.8, 0.3
+"""Shares of leading logits on a 16-bit grid above which a head is coarse, and below which it is not."""
+
 STEPS = (1.0, 0.5, 0.1, *(2.0**-k for k in range(2, 11)), 0.01, 0.001)
 
 
@@ -55,6 +58,23 @@ def grid_of(values: Array) -> str:
         if (np.abs(places - np.round(places)) * step <= 2e-7 * np.maximum(1, np.abs(exact))).all():
             return f"are multiples of {step:g}"
     return ""
+
+
+@detector(*PAIR, lasting=True)
+def coarse_head(case: Case) -> Iterator[Finding]:
+    """One side's logits lie on a 16-bit grid, and the other's do not."""
+    probes = case.probes
+    if probes is None or probes.healthy:
+        return
+    shares = {"engine": probes.coarse(probes.engine), "trainer": probes.coarse(probes.trainer)}
+    known = {side: share for side, share in shares.items() if share is not None}
+    fine = min(known.values(), default=0.0) < FINE or case.numerics in ("float32", "tf32")
+    for side, share in known.items():
+        evidence = (
+            f"{share:.0%} of the {side}'s leading logits are multiples of 1/256 (5% are by chance): a 16-bit head"
+        )
+        if share > COARSE and fine:
+            yield Finding("low_precision_head", 0.96, evidence)
 
 
 AGREEMENT = ("mismatch.", "batch_invariance.decode")

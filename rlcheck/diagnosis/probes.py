@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcheck import mismatch, temperature
+from rlcheck.contract.distributions import summarise
 from rlcheck.measure import Estimate
 from rlcheck.mismatch.shifts import moved
 from rlcheck.pairs import Pair, flatten_logprobs
@@ -153,6 +154,13 @@ class Probes:
         """The trainer's log-probs (k, V) at the chosen tokens, most likely first; None if it has no distribution."""
         full = self.distribution(self.trainer)
         return None if full is None else -np.sort(-full, axis=-1)
+
+    def coarse(self, part: Any) -> float | None:
+        """Share of a part's leading logits that lie on a 16-bit grid, None if it has no distribution."""
+        if not hasattr(part, "distribution"):
+            return None
+        tokens = np.flatnonzero(self.pair.valid)[self.chosen]
+        return float(summarise(part, self.rollouts, tokens).coarse.mean())
 
     def distribution(self, part: Any) -> Array | None:
         """A part's log-probs (k, V) at the chosen tokens, None if it has none."""

@@ -42,8 +42,8 @@ def under_defaults(case: Case) -> Iterator[Finding]:
     if hidden := shaping_defaults(probes.engine):
         left = _under(probes, hidden)
         evidence = (
-            f"the generation_config asks for {_stated(hidden)}, behind the request; the trainer agrees under these: mean |d| "
-            f"falls from {nats(probes.mean_abs)} to {nats(left.mean())}"
+            f"the generation_config asks for {_stated(hidden)}, behind the request; the trainer agrees under these: "
+            f"mean |d| falls from {nats(probes.mean_abs)} to {nats(left.mean())}"
         )
         yield Finding("hidden_sampling_defaults", 0.99 * probes.explained(left), evidence)
 
