@@ -9,9 +9,8 @@ ROOT = Path(__file__).parent.parent
 FLOORS = [
     "errors settings causes protocols rollouts episodes intervals thresholds measure pairs "
     "numerics declarations keys progress blackbox masked registry",
-    "lm looks mismatch invariance entropies temperature blocks prompts corrections losses advantages exact simulation "
-    "weight_sync",
-    "engines trainers models readers tinyagent strategies",
+    "lm looks mismatch invariance entropies temperature blocks prompts corrections losses advantages exact simulation",
+    "engines trainers models readers tinyagent strategies weight_sync",
     "faults diagnosis interop properties figures",
     "fixtures report tables",
     "plugin collection expected distributed selftest checks",
