@@ -9,7 +9,7 @@ from rlcheck.measure import Recorder
 from rlcheck.protocols import TrainingTrace
 from rlcheck.traces import LoopRuns
 
-BATCHES = (1, 2, 4)
+BATCHES = (1, 3)
 """Lags, in batches; a batch may take several optimiser steps."""
 NO_OFF_POLICY = "rlcheck_training has no off_policy(steps, seed, lag, correction): give it one that trains with a lag"
 NO_FROZEN = "rlcheck_training has no frozen(steps, seed): give it a run at learning rate 0"

@@ -111,7 +111,7 @@ class LoopRuns:
 
     loop: TrainingLoop
     seed: int
-    steps: int = 7
+    steps: int = 6
 
     def __post_init__(self) -> None:
         self._made: dict[tuple[Any, ...], TrainingTrace] = {}
