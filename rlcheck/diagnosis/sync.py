@@ -8,7 +8,7 @@ from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.probes import nats
 from rlcheck.diagnosis.registry import detector
-from rlcheck.weight_sync import PUSHES, Stage, Trial, agreement, arrivals, by_context, mean_abs
+from rlcheck.weight_sync import PUSHES, Stage, Trial, agreement, arrivals, by_context, changed, mean_abs
 
 ALL = 0.9
 """Share of the tensors from which on it is the whole push that did not arrive."""
@@ -40,6 +40,22 @@ def tensors(case: Case) -> Iterator[Finding]:
             yield Finding("partial_sync", 0.95, evidence)
         elif lost:
             yield Finding("stale_weights", 0.7, f"after '{name}' none of {found.judged} tensors of the engine is new")
+
+
+@detector("weight_sync.", lasting=True)
+def rolled_back(case: Case) -> Iterator[Finding]:
+    """Waking up gives tensors the bytes of an earlier time."""
+    trial: Trial | None = case.fixture("rlcheck_sync_trial")
+    if trial is None or "woken" not in trial.stages:
+        return
+    states = (trial.start, trial.stages[PUSHES[-1]].state, trial.stages["woken"].state)
+    start, asleep, awake = (state.engine for state in states)
+    if start is None or asleep is None or awake is None:
+        return
+    moved = changed(asleep, awake)
+    back = [name for name in moved if awake.get(name) == start.get(name)]
+    evidence = f"waking up changes {len(moved)} of {len(awake)} tensors, {len(back)} of them to what they were at first"
+    yield Finding("stale_weights", 0.95 if back else 0.0, evidence)
 
 
 @detector("weight_sync.", lasting=True)
