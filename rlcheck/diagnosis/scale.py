@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rlcheck.contract.distributions import real_vocabulary
 from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.placement import PAIR
@@ -128,16 +129,17 @@ def total_mass(case: Case) -> Iterator[Finding]:
     probes = case.probes
     if probes is None:
         return
+    vocabulary = real_vocabulary(probes.engine, probes.trainer)
     for side, part in (("engine", probes.engine), ("trainer", probes.trainer)):
         full = probes.distribution(part)
         if full is None:
             continue
-        totals = np.exp(full).sum(axis=1)
+        totals = np.exp(full[:, :vocabulary]).sum(axis=1)
         short = 1 - totals
         if np.abs(short).max() > max(10 * probes.floor, 1e-3):
             cause = "padded_vocab" if (short > 0).all() else "logprob_scaled"
             yield Finding(
                 cause,
                 0.98,
-                f"the {side}'s probabilities sum to {totals.min():.3f} to {totals.max():.3f} over its vocabulary",
+                f"the {side}'s probabilities sum to {totals.min():.3f} to {totals.max():.3f} over the token ids there are",
             )
