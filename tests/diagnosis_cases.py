@@ -21,7 +21,7 @@ MEAN_ABS = failing("mismatch.mean_abs", ("stale_weights", "double_bos", "tempera
 
 
 def policies(prompts, temperature=1.0):
-    """log-policy (B, V) of each prompt, a permutation that its last token and length choose; the same at every position."""
+    """log-policy (B, V) of each prompt, in an order that its last token and length choose; alike at all positions."""
     orders = [np.random.default_rng([prompt[-1], len(prompt)]).permutation(VOCABULARY) for prompt in prompts]
     return log_policy(temperature)[np.stack(orders)]
 

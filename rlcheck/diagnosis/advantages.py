@@ -88,8 +88,8 @@ def _noise(seen: Responses) -> Scored:
     first = np.array([group not in GROUPS[:row] for row, group in enumerate(GROUPS)])
     largest = float(np.abs(seen(np.where(first, 0.0, equal), GROUPS)).max())
     evidence = (
-        f"{len(GROUPS)} rewards of .95, equal up to rounding, get advantages {spread:.3g} apart within a group, and with "
-        f"one reward of 0 in each group they reach {largest:.3g}"
+        f"{len(GROUPS)} rewards of .95, equal up to rounding, get advantages {spread:.3g} apart within a group, and "
+        f"with one reward of 0 in each group they reach {largest:.3g}"
     )
     return (0.95 if spread > NOISE or largest > HUGE else 0.0), evidence
 

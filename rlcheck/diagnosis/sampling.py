@@ -33,6 +33,16 @@ def unlike_reported(case: Case) -> Iterator[Finding]:
     yield Finding("unfaithful_logprob", (0.5 if hidden else 0.93) if agree else 0.3, evidence)
 
 
+@detector("contract.rows_apart", "contract.temperature_ratio", "contract.mean_ratio")
+def deaf_and_unfaithful(case: Case) -> Iterator[Finding]:
+    """What looks like an ignored temperature at another one was seen at temperature 1 already."""
+    plain: Probes | None = case.memory.get("probes {}")
+    already = sorted(name for name in case.failed if name.startswith(SAMPLES))
+    if case.asked and already and plain is not None and plain.healthy:
+        evidence = f"at temperature 1, where both sides agree, samples are unlike what is reported too ({already[0]})"
+        yield Finding("unfaithful_logprob", 0.985, evidence)
+
+
 @detector(*PAIR, lasting=True)
 def under_defaults(case: Case) -> Iterator[Finding]:
     """Both sides agree once the trainer scores under what the generation_config asks for."""

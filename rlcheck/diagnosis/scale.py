@@ -141,5 +141,5 @@ def total_mass(case: Case) -> Iterator[Finding]:
             yield Finding(
                 cause,
                 0.98,
-                f"the {side}'s probabilities sum to {totals.min():.3f} to {totals.max():.3f} over the token ids there are",
+                f"the {side}'s probabilities sum to {totals.min():.3f} to {totals.max():.3f} over the real token ids",
             )
