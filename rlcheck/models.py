@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import copy
 import functools
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import util
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from rlcheck import cache
 from rlcheck.errors import RlcheckError
 
 EMBEDDED = "embedded"
@@ -210,13 +208,12 @@ def _smollm2_file() -> Path:
 
 def _converted(gguf: Path) -> Path:
     """Return a cached folder with the dequantised model of a GGUF file, as bfloat16 safetensors."""
-    cache = Path(os.environ.get("RLCHECK_CACHE", Path.home() / ".cache" / "rlcheck"))
-    target = cache / f"{gguf.stem}-{gguf.stat().st_size}"
+    target = cache.folder() / f"{gguf.stem}-{gguf.stat().st_size}"
     if not (target / "config.json").exists():
         for package in ("gguf", "accelerate"):
             if util.find_spec(package) is None:
                 raise RlcheckError(f"{gguf.name}: reading GGUF needs {package}: pip install 'rlcheck[gguf]'")
-        with _appearing_whole(target) as folder:
+        with cache.appearing_whole(target) as folder:
             _convert(gguf, folder)
     return target
 
@@ -234,16 +231,3 @@ def _convert(gguf: Path, folder: Path) -> None:
     plain.load_state_dict({name: value.to(torch.bfloat16) for name, value in quantised.state_dict().items()})
     plain.save_pretrained(folder)
     AutoTokenizer.from_pretrained(**source).save_pretrained(folder)
-
-
-@contextmanager
-def _appearing_whole(target: Path) -> Iterator[Path]:
-    """Give a temporary folder that becomes ``target`` only when all of it is written."""
-    import tempfile
-
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        made = Path(scratch) / target.name
-        made.mkdir()
-        yield made
-        made.rename(target)

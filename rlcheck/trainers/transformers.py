@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,35 @@ class TransformersTrainer:
     ) -> list[npt.NDArray[np.float32]]:
         """The same with autograd recording, as in the forward of a loss."""
         return lm.logprobs(self._lm, rollouts, rollouts.params, gradients=True, **self._how(batch_size, layout))
+
+    def gradient(self, rollouts: Rollouts, partition: Sequence[Sequence[int]]) -> dict[str, npt.NDArray[np.float32]]:
+        """Gradient of the policy loss −ΣA·log π/Σmask over trained tokens, by parameter; ``.grad`` stays as it is.
+
+        ``partition`` lists the rows of each micro-batch; the denominator is that of all rows. A is
+        ``rollouts.advantages``, 1 where there are none.
+        """
+        parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        total = {name: np.zeros(tuple(p.shape), np.float32) for name, p in parameters.items()}
+        for rows in partition:
+            part = rollouts.select(list(rows))
+            if not part.mask.any():
+                continue
+            loss = self._policy_loss(part) / max(int(rollouts.mask.sum()), 1)
+            grads = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+            for name, grad in zip(parameters, grads, strict=True):
+                total[name] += 0 if grad is None else grad.float().cpu().numpy()
+        return total
+
+    def _policy_loss(self, rollouts: Rollouts) -> torch.Tensor:
+        how = {**self._how(len(rollouts), "right"), "gradients": True}
+        advantages = np.ones(rollouts.n_tokens) if rollouts.advantages is None else rollouts.advantages
+        weights = torch.from_numpy(np.where(rollouts.mask, advantages, 0).astype(np.float32)).to(self._lm.device)
+        terms = []
+        for block in lm.scored(self._lm, rollouts, rollouts.params, **how):
+            chosen = block.logprobs.gather(-1, block.targets[:, None])[:, 0]
+            weight = weights[block.tokens]
+            terms.append(-(weight * torch.where(weight != 0, chosen, 0)).sum())
+        return torch.stack(terms).sum()
 
     def token_stats(self, rollouts: Rollouts, *, batch_size: int | None = None) -> dict[str, list[npt.NDArray[Any]]]:
         """``entropy`` (nats), ``argmax`` and ``rank`` (0 = most likely) of every response token."""
