@@ -20,9 +20,7 @@ CHECKS = [name.removeprefix("check_") for name in checks.__all__]
 class Stack:
     """What the checks ask for, on one engine and one trainer, as the fixtures would give it."""
 
-    def __init__(
-        self, engine=None, trainer=None, seed=0, rollouts=None, tokenizer=None, chat=None, declared=None, size=960
-    ):
+    def __init__(self, engine=None, trainer=None, seed=0, rollouts=None, tokenizer=None, chat=None, declared=None, size=960):
         self.engine, self.trainer, self.seed = engine, trainer, seed
         self.recorded = rollouts is not None
         self.prompts = random_prompts(int(getattr(engine, "info", {}).get("vocabulary", 40)))

@@ -109,10 +109,7 @@ def misplaced(loss: PolicyLoss) -> int:
     columns = {"advantages": ones, "logprobs": flat, "old_logprobs": flat, "engine_logprobs": flat, "weights": ones}
     taken = ["weights"] if accepted(loss, {"weights": ones}) else []
     names = ["advantages", "logprobs", "old_logprobs", "engine_logprobs", *taken]
-    changes = {
-        name: {cell: [_moved(loss, columns, name, cell, by) for by in (-0.1, 0.1)] for cell in cells(flat)}
-        for name in names
-    }
+    changes = {name: {cell: [_moved(loss, columns, name, cell, by) for by in (-0.1, 0.1)] for cell in cells(flat)} for name in names}
     return sum(astray(found, by_row=name == "advantages") for name, found in changes.items())
 
 
