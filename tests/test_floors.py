@@ -14,7 +14,8 @@ FLOORS = [
     "engines trainers models readers tinyagent strategies weight_sync",
     "faults diagnosis interop properties figures",
     "fixtures report tables",
-    "plugin collection expected distributed examination selftest checks",
+    "collection distributed examination checks",
+    "plugin expected selftest",
 ]
 
 
