@@ -16,6 +16,8 @@ from rlcheck.errors import RlcheckError
 EMBEDDED = "embedded"
 ABSOLUTE = "embedded-absolute"
 """A smaller embedded model with absolute positions, on which shifted positions show."""
+TIED = "embedded-tied"
+"""A smaller embedded model whose LM head is its embedding."""
 SMOLLM2 = "smollm2"
 EMBEDDED_ENTROPY = 1.5
 """Nats; random weights alone would give a nearly flat distribution, unlike any trained model."""
@@ -28,10 +30,8 @@ def load(name: str, dtype: str, device: str = "cpu", attention: str = "sdpa") ->
     """
     torch_dtype = getattr(torch, dtype)
     _require_device(device)
-    if name == EMBEDDED:
-        model = embedded(attention).to(torch_dtype)
-    elif name == ABSOLUTE:
-        model = embedded_absolute(attention).to(torch_dtype)
+    if name in MADE:
+        model = MADE[name](attention).to(torch_dtype)
     else:
         model = _pretrained(_folder(name), torch_dtype, attention)
     return model.to(device).eval()
@@ -54,7 +54,7 @@ def _require_device(device: str) -> None:
 
 def tokenizer(name: str) -> Any | None:
     """Return the model's tokenizer, or None where it has none."""
-    if name in (EMBEDDED, ABSOLUTE):
+    if name in MADE:
         return None
     from transformers import AutoTokenizer
 
@@ -82,6 +82,16 @@ def embedded_absolute(attention: str = "sdpa") -> Any:
     return model
 
 
+def embedded_tied(attention: str = "sdpa") -> Any:
+    """Make the embedded model with a tied head: Qwen3 architecture, otherwise like ``embedded``."""
+    model = copy.deepcopy(_tied_weights())
+    model.set_attn_implementation(attention)
+    return model
+
+
+MADE = {EMBEDDED: embedded, ABSOLUTE: embedded_absolute, TIED: embedded_tied}
+
+
 @functools.cache
 def _embedded_weights() -> Any:
     from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -97,6 +107,26 @@ def _embedded_weights() -> Any:
         max_position_embeddings=8192,
         tie_word_embeddings=False,
         pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    return _random(Qwen3ForCausalLM, config)
+
+
+@functools.cache
+def _tied_weights() -> Any:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = Qwen3Config(
+        vocab_size=512,
+        hidden_size=64,
+        intermediate_size=192,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        initializer_range=0.15,
+        tie_word_embeddings=True,
         bos_token_id=1,
         eos_token_id=2,
     )
@@ -131,14 +161,17 @@ def _random(kind: Any, config: Any) -> Any:
 
 @torch.no_grad()
 def _sharpen(model: Any, probe: torch.Tensor) -> None:
-    """Scale the head by bisection until the mean entropy on the probe is ``EMBEDDED_ENTROPY``."""
+    """Scale logits by bisection until the mean entropy on the probe is ``EMBEDDED_ENTROPY``.
+
+    The factor goes to the head, or to the last norm where the head is the embedding.
+    """
     logits = model(probe).logits.flatten(0, 1)[::4]
     low, high = 1e-2, 1e4
     for _ in range(24):
         middle = (low * high) ** 0.5
         logprobs = (logits * middle).log_softmax(-1)
         low, high = (middle, high) if -(logprobs.exp() * logprobs).sum(-1).mean() > EMBEDDED_ENTROPY else (low, middle)
-    model.lm_head.weight.mul_(middle)
+    (model.model.norm if model.config.tie_word_embeddings else model.lm_head).weight.mul_(middle)
 
 
 def _pretrained(folder: str, dtype: torch.dtype, attention: str) -> Any:

@@ -51,7 +51,10 @@ class Weighted(NamedTuple):
 
 
 Correction = Callable[..., Any]
-"""``(*, old_logprobs, engine_logprobs, mask)``, all (B, T) -> weights (B, T) or (B, 1), or ``Weighted``."""
+"""``(*, old_logprobs, engine_logprobs, mask)``, all (B, T) -> weights (B, T) or (B, 1), or ``Weighted``.
+
+A correction that also logs returns ``(weights, mask, metrics)``: numbers by their names in ``docs/metrics.md``.
+"""
 
 PolicyLoss = Callable[..., Any]
 """``(*, logprobs, old_logprobs, engine_logprobs, advantages, mask, weights, denominator)`` -> scalar."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlcheck.thresholds.quantity import Quantity, limits
+from rlcheck.thresholds.quantity import Quantity, limits, never
 
 RESCORING_TOLERANCE = limits(float32=1e-5, tf32=1e-3, float16=1e-3, bfloat16=5e-3)
 """Nats: largest mean |difference| of a row scored twice that is still rounding (non-deterministic kernels)."""
@@ -64,4 +64,80 @@ ROWS = (
     ),
     Quantity("contract.missing_share", "", "share of trained tokens without an engine log-prob"),
     Quantity("contract.rescoring_max_abs", "nats", "largest difference between two scorings of one batch"),
+    never("contract.rows_with_another_prompt", "rows", "rows that echo a prompt sent for another row", "wrong_pairing"),
+    never("contract.rows_with_a_changed_prompt", "rows", "rows that echo a prompt that was not sent", "double_bos"),
+    never(
+        "contract.rows_training_their_prompt",
+        "rows",
+        "rows in whose response the last tokens of the prompt are trained",
+        "tool_tokens_trained",
+    ),
+    never("contract.rows_with_two_bos", "rows", "rows whose prompt starts with BOS twice", "double_bos"),
+    never(
+        "contract.rows_of_another_prompt",
+        "rows",
+        "rows (the most suspicious looked at) whose completion another row's prompt explains far better",
+        "wrong_pairing",
+        source="a likelihood ratio beyond e^threshold occurs with probability 1e-6 (Markov)",
+    ),
+    Quantity("contract.prompt_margin", "nats", "least log-likelihood by which a row's own prompt beats all others"),
+    never(
+        "contract.rows_without_ending", "rows", "rows that stopped but do not end with an EOS or stop id", "eos_masked"
+    ),
+    never("contract.rows_with_ending_masked", "rows", "rows whose EOS or stop id is not trained", "eos_masked"),
+    never(
+        "contract.tokens_after_ending", "tokens", "trained tokens right after an EOS or stop id", "tool_tokens_trained"
+    ),
+    never("contract.environment_tokens", "tokens", "trained tokens whose turn id is negative", "tool_tokens_trained"),
+    never(
+        "contract.rows_over_max_tokens",
+        "rows",
+        "rows that train more tokens than were asked for",
+        "tool_tokens_trained",
+    ),
+    never(
+        "contract.rows_unsampled",
+        "rows",
+        "rows (the most surprising looked at) with a stretch of trained tokens that no sampling explains",
+        "tool_tokens_trained",
+        source="a product of p(y)^-1/2 / sum p^1/2 beyond n / 1e-6 occurs with probability 1e-6 (Ville)",
+    ),
+    Quantity(
+        "contract.untrained_gradient",
+        "",
+        "change of the gradient when untrained tokens become others, relative to its norm",
+        "<=",
+        limits(float32=1e-3, tf32=0.02, float16=0.02, bfloat16=0.05),
+        kind="exact",
+        source="nothing outside the mask, and after all that is trained, enters the loss",
+        causes=("tool_tokens_trained", "masked_trains"),
+    ),
+    never(
+        "contract.duplicates_beyond_chance",
+        "rows",
+        "rows that repeat a completion of their prompt, beyond what its probability explains",
+        "duplicate_seed",
+        "hidden_sampling_defaults",
+        source="Freedman's bound on the count at the level of one gate",
+    ),
+    Quantity("contract.duplicates", "rows", "rows that repeat an earlier completion of their prompt"),
+    Quantity("contract.duplicates_expected", "rows", "rows expected to, from the probabilities of completions"),
+    never(
+        "contract.rows_unlike_same_seed",
+        "rows",
+        "rows that differ when sampled again with the same seed",
+        "duplicate_seed",
+        source="your declaration seeded or bitwise",
+    ),
+    never(
+        "contract.rows_unlike_sampled_ids", "rows", "rows whose trained ids are not those in sampled_ids", "retokenised"
+    ),
+    Quantity("contract.round_trip_share", "", "share of rows whose ids change when decoded and encoded again"),
+    never(
+        "contract.turns_retokenised",
+        "turns",
+        "turns whose ids the next turn's prompt holds in another spelling",
+        "retokenised",
+    ),
+    Quantity("contract.turns_rewritten", "turns", "turns whose text the next turn's prompt does not hold"),
 )
