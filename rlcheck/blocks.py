@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,6 +63,26 @@ def _sample(engine: Engine, prompts: list[list[int]], rows: int, wanted: Samplin
 def asked_prompts(prompts: Sequence[Sequence[int]], rows: int) -> list[list[int]]:
     """The prompts that a block of so many rows is sampled from, row by row."""
     return [list(prompts[row % len(prompts)]) for row in range(rows)]
+
+
+LONG_ROWS = 4
+LONG_TOKENS = 2**14
+"""At most so many rows, and tokens, of long contexts at a time, so that memory stays bounded."""
+
+
+def sample_long(engine: Engine, prompts: list[list[int]], length: int, seed: int) -> Rollouts:
+    """Sample rows of contexts up to ``length`` tokens, prompt and response together; prompts repeat the given ones."""
+    new = min(ROW_TOKENS, length // 2)
+    rows = max(1, min(LONG_ROWS, LONG_TOKENS // length))
+    asked = [_repeated(prompts, row, max(1, length - new - 3 * row)) for row in range(rows)]  # ragged, to be padded
+    plain = params(engine, seed, length).replace(max_tokens=new, eos_token_ids=())
+    return engine.sample(asked, plain)
+
+
+def _repeated(prompts: list[list[int]], first: int, length: int) -> list[int]:
+    """Prompt after prompt, from number ``first`` on, cut to ``length`` tokens."""
+    cycle = itertools.cycle(prompts[first % len(prompts) :] + prompts[: first % len(prompts)])
+    return list(itertools.islice(itertools.chain.from_iterable(cycle), length))
 
 
 def _named(rollouts: Rollouts, k: int, n_prompts: int) -> Rollouts:

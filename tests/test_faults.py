@@ -40,9 +40,10 @@ def {fixture}({fixture}):
 ON_A_MODEL = [
     name
     for name, fault in FAULTS.items()
-    if fault.fixture in {"rlcheck_engine", "rlcheck_trainer"} and fault.topics != ("batch_invariance",)
+    if fault.fixture in {"rlcheck_engine", "rlcheck_trainer"}
+    and fault.topics not in (("batch_invariance",), ("weight_sync",))
 ]
-"""Faults of a model's stack; those of batch_invariance are swept in ``test_batch_invariance.py``."""
+"""Faults of a model's stack; those of the other two topics are swept in their own test files."""
 DTYPE = os.environ.get("RLCHECK_DTYPE", "float32")
 CASES = [
     (seed, name) for seed in SEEDS for i, name in enumerate(ON_A_MODEL) if len(SEEDS) != 3 or i % len(SEEDS) == seed

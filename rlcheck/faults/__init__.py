@@ -4,12 +4,32 @@
 magnitude is drawn from the generator. Modules of this package register theirs when they are imported.
 """
 
-from rlcheck.faults import advantages, batch, corrections, engine, episodes, head, logprobs, losses, sampling, trainer
+from rlcheck.faults import (
+    adapters,
+    advantages,
+    batch,
+    corrections,
+    engine,
+    episodes,
+    head,
+    kv_cache,
+    lag,
+    logprobs,
+    losses,
+    masks,
+    sampling,
+    staleness,
+    tokens,
+    trainer,
+    training,
+    weight_sync,
+)
 from rlcheck.faults.registry import FAULTS, Fault, fault
 
 __all__ = [
     "FAULTS",
     "Fault",
+    "adapters",
     "advantages",
     "batch",
     "corrections",
@@ -17,8 +37,15 @@ __all__ = [
     "episodes",
     "fault",
     "head",
+    "kv_cache",
+    "lag",
     "logprobs",
     "losses",
+    "masks",
     "sampling",
+    "staleness",
+    "tokens",
     "trainer",
+    "training",
+    "weight_sync",
 ]
