@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from rlcheck.invariance import Comparer, common_start, replace_rows, spread
+from rlcheck.invariance import Alone, Comparer, common_start, pick, replace_rows, spread
 from rlcheck.measure import Recorder
-from rlcheck.protocols import Engine, Trainer
+from rlcheck.protocols import Engine, Trainer, info_of
 from rlcheck.rollouts import Rollouts
 from rlcheck.settings import Settings
 
@@ -22,67 +22,86 @@ Rows = list[Array]
 FEW = 8
 """Rows of the comparisons that need no large batch."""
 ENGINE_BATCH = 10
+CONTROLS = 2
+"""Rows that are scored again with other ids, which must change their log-probs."""
+THREADS = 2
 CACHED_TOKENS = 8
 
 
 def check_micro_batch_size_changes_nothing(
     rlcheck_trainer: Trainer,
     rlcheck_trainer_rows: Rollouts,
-    rlcheck_trainer_alone: Callable[[], Rows],
+    rlcheck_trainer_alone: Callable[[], Alone],
     rlcheck_compare: Comparer,
 ) -> None:
     """The trainer gives a row the same log-probs alone and in micro-batches of 2, 4 and all rows."""
     rows, alone, step = rlcheck_trainer_rows, rlcheck_trainer_alone(), _step(rlcheck_trainer)
-    few, chosen = _few(rows, rlcheck_trainer)
+    few = alone.few(FEW, step)
+    some = rows.select(few.numbers)
     for size in (2, 4):
-        scores = rlcheck_trainer.logprobs(few, batch_size=size * step)
-        rlcheck_compare("micro_batch", f"B={size}", few, _pick(alone, chosen), scores)
-    rlcheck_compare("micro_batch", "B=N", rows, alone, rlcheck_trainer.logprobs(rows, batch_size=len(rows)))
+        scores = rlcheck_trainer.logprobs(some, batch_size=size * step)
+        rlcheck_compare("micro_batch", f"B={size}", some, few.scores, scores)
+    whole = rlcheck_trainer.logprobs(rows, batch_size=len(rows))
+    rlcheck_compare("micro_batch", "B=N", rows.select(alone.numbers), alone.scores, pick(whole, alone.numbers))
 
 
 def check_neighbours_change_nothing(
     rlcheck_trainer: Trainer, rlcheck_trainer_rows: Rollouts, rlcheck_compare: Comparer, rlcheck_settings: Settings
 ) -> None:
     """The trainer gives a row the same log-probs whatever rows stand beside it."""
-    rows, _ = _few(rlcheck_trainer_rows, rlcheck_trainer)
+    rows = _few(rlcheck_trainer_rows, rlcheck_trainer)
     generator = np.random.default_rng(rlcheck_settings.seed)
     whole = rlcheck_trainer.logprobs(rows, batch_size=len(rows))
     order = generator.permutation(len(rows))
     shuffled = rlcheck_trainer.logprobs(rows.select(order), batch_size=len(rows))
-    rlcheck_compare("neighbours", "shuffled", rows, whole, _pick(shuffled, np.argsort(order)))
+    rlcheck_compare("neighbours", "shuffled", rows, whole, pick(shuffled, np.argsort(order)))
     others = range(1, len(rows), 2)
     beside_others = rlcheck_trainer.logprobs(replace_rows(rows, others, generator), batch_size=len(rows))
     rlcheck_compare("neighbours", "replaced", rows, whole, beside_others, ~np.isin(rows.rows, others))
+    rlcheck_compare.control("neighbours", rows, whole, beside_others, others)
 
 
 def check_padding_changes_nothing(
     rlcheck_trainer: Trainer,
     rlcheck_trainer_rows: Rollouts,
-    rlcheck_trainer_alone: Callable[[], Rows],
+    rlcheck_trainer_alone: Callable[[], Alone],
     rlcheck_compare: Comparer,
 ) -> None:
     """The trainer gives a row the same log-probs unpadded, padded on the left, and padded on the right."""
-    few, chosen = _few(rlcheck_trainer_rows, rlcheck_trainer)
+    few = rlcheck_trainer_alone().few(FEW, _step(rlcheck_trainer))
+    rows = rlcheck_trainer_rows.select(few.numbers)
     for layout in ("left", "right"):
-        scores = _laid_out(rlcheck_trainer, few, layout)
-        rlcheck_compare("padding", layout, few, _pick(rlcheck_trainer_alone(), chosen), scores)
+        rlcheck_compare("padding", layout, rows, few.scores, _laid_out(rlcheck_trainer, rows, layout))
 
 
 def check_packed_documents_stay_apart(
     rlcheck_trainer: Trainer,
     rlcheck_trainer_rows: Rollouts,
-    rlcheck_trainer_alone: Callable[[], Rows],
+    rlcheck_trainer_alone: Callable[[], Alone],
     rlcheck_compare: Comparer,
     rlcheck_settings: Settings,
 ) -> None:
     """The trainer gives a packed row the log-probs it has alone, whatever the documents packed beside it."""
-    few, chosen = _few(rlcheck_trainer_rows, rlcheck_trainer)
-    packed = _laid_out(rlcheck_trainer, few, "packed")
-    rlcheck_compare("packing", "packed", few, _pick(rlcheck_trainer_alone(), chosen), packed)
-    others = range(0, len(few), 2)
-    replaced = replace_rows(few, others, np.random.default_rng(rlcheck_settings.seed))
+    few = rlcheck_trainer_alone().few(FEW, _step(rlcheck_trainer))
+    rows = rlcheck_trainer_rows.select(few.numbers)
+    packed = _laid_out(rlcheck_trainer, rows, "packed")
+    rlcheck_compare("packing", "packed", rows, few.scores, packed)
+    others = range(0, len(rows), 2)
+    replaced = replace_rows(rows, others, np.random.default_rng(rlcheck_settings.seed))
     beside_others = _laid_out(rlcheck_trainer, replaced, "packed")
-    rlcheck_compare("packing", "replaced", few, packed, beside_others, ~np.isin(few.rows, others))
+    rlcheck_compare("packing", "replaced", rows, packed, beside_others, ~np.isin(rows.rows, others))
+    rlcheck_compare.control("packing", rows, packed, beside_others, others)
+
+
+def check_threads_change_nothing(
+    rlcheck_trainer: Trainer, rlcheck_trainer_rows: Rollouts, rlcheck_compare: Comparer
+) -> None:
+    """The trainer gives a row the same log-probs on one thread and on several, where it runs on this CPU."""
+    if info_of(rlcheck_trainer).get("device") != "cpu":
+        pytest.skip('threads matter on a CPU in this process only: give the trainer info["device"]')
+    rows = _few(rlcheck_trainer_rows, rlcheck_trainer)
+    one, several = (_on_threads(rlcheck_trainer, rows, count) for count in (1, THREADS))
+    rlcheck_compare("threads", "", rows, one, several)
 
 
 def check_training_forward_agrees(
@@ -91,7 +110,7 @@ def check_training_forward_agrees(
     """The forward that the loss uses gives the log-probs of the recompute, so that the first ratio is 1."""
     if not hasattr(rlcheck_trainer, "training_logprobs"):
         pytest.skip("the trainer has no training_logprobs(rollouts): the forward of its loss")
-    few, _ = _few(rlcheck_trainer_rows, rlcheck_trainer)
+    few = _few(rlcheck_trainer_rows, rlcheck_trainer)
     rlcheck_compare("training", "", few, rlcheck_trainer.logprobs(few), rlcheck_trainer.training_logprobs(few))
 
 
@@ -100,11 +119,17 @@ def check_engine_batch_changes_nothing(
 ) -> None:
     """The engine scores a row alike alone, in batches of 10 and of all rows, and in another order."""
     score, rows = _scorer(rlcheck_engine), rlcheck_engine_rows
-    alone = _in_batches(score, rows, 1)
-    for variant, size in ((f"B={ENGINE_BATCH}", ENGINE_BATCH), ("B=N", len(rows))):
-        rlcheck_compare("engine_batch", variant, rows, alone, _in_batches(score, rows, size))
-    order = np.random.default_rng(rlcheck_settings.seed).permutation(len(rows))[:ENGINE_BATCH]
-    rlcheck_compare("engine_batch", "shuffled", rows.select(order), _pick(alone, order), score(rows.select(order)))
+    alone = Alone.score(rows, lambda some: _in_batches(score, some, 1))
+    some = rows.select(alone.numbers)
+    rlcheck_compare("engine_batch", f"B={ENGINE_BATCH}", some, alone.scores, _in_batches(score, some, ENGINE_BATCH))
+    rlcheck_compare("engine_batch", "B=N", some, alone.scores, pick(score(rows), alone.numbers))
+    generator = np.random.default_rng(rlcheck_settings.seed)
+    order = generator.permutation(len(some))[:ENGINE_BATCH]
+    shuffled = some.select(order)
+    scores = score(shuffled)
+    rlcheck_compare("engine_batch", "shuffled", shuffled, pick(alone.scores, order), scores)
+    changed = replace_rows(shuffled, range(CONTROLS), generator).select(range(CONTROLS))
+    rlcheck_compare.control("engine_batch", changed, scores, score(changed), range(len(changed)))
 
 
 def check_decode_agrees_with_prefill(
@@ -148,10 +173,8 @@ def _compare_draws(variant: str, first: Rollouts, second: Rollouts, compare: Com
     compare("prefix_cache", variant, first, first.split(first.engine_logprobs), first.split(other), alike)
 
 
-def _few(rollouts: Rollouts, trainer: Trainer) -> tuple[Rollouts, Array]:
-    """Return some rows, and their numbers."""
-    chosen = spread(len(rollouts), FEW, _step(trainer))
-    return rollouts.select(chosen), chosen
+def _few(rollouts: Rollouts, trainer: Trainer) -> Rollouts:
+    return rollouts.select(spread(len(rollouts), FEW, _step(trainer)))
 
 
 def _step(trainer: Trainer) -> int:
@@ -178,5 +201,12 @@ def _in_batches(score: Callable[[Rollouts], Rows], rollouts: Rollouts, size: int
     return [row for part in parts for row in score(part)]
 
 
-def _pick(rows: Sequence[Array], numbers: Array) -> Rows:
-    return [rows[number] for number in numbers]
+def _on_threads(trainer: Trainer, rollouts: Rollouts, count: int) -> Rows:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        return trainer.logprobs(rollouts, batch_size=len(rollouts))
+    finally:
+        torch.set_num_threads(before)

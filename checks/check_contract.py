@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
+from rlcheck.checks.contract_sampling import *  # noqa: F403  # collected here, under this topic
 from rlcheck.checks.contract_tokens import *  # noqa: F403  # collected here, under this topic
 
 from rlcheck.blocks import same_version, unjudged_identity
@@ -56,6 +57,7 @@ def check_surprisal_equals_entropy(
     rlcheck_trainer: Trainer | None,
     rlcheck_recorded: bool,
     rlcheck_declarations: Mapping[str, Any],
+    rlcheck_explain_sampler: Callable[[], None],
     rlcheck_measure: Recorder,
 ) -> None:
     """Tokens look as if drawn from the distribution reported for them: surprisal averages to entropy."""
@@ -75,6 +77,7 @@ def check_surprisal_equals_entropy(
         rlcheck_measure("contract.surprisal_gap", estimate)
         if spread > 0:
             rlcheck_measure("contract.surprisal_z", estimate.value / estimate.standard_error, n=estimate.n)
+    rlcheck_explain_sampler()
 
 
 def check_scoring_repeats(

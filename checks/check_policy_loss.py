@@ -24,6 +24,8 @@ NEAR = 0.03  # nats between the policies: inside every clip and cap
 UNDECLARED = "aggregation is not declared: a sum, or a padded mean, does otherwise"
 NO_DENOMINATOR = "the loss takes no denominator"
 NOT_CORRECTED = "the loss does not claim the weight pi_theta/mu"
+NO_LAG = "neither batch_reuse nor max_staleness is declared"
+NOT_ITS_WEIGHTS = "the suite brings no correction"
 NO_GRADIENT = "no gradient at rho = 1.1"
 
 
@@ -58,6 +60,9 @@ def check_policy_loss_gradient(rlcheck_policy_loss: PolicyLoss, rlcheck_measure:
     corrects = np.allclose([powers.policy, powers.engine], 1, atol=0.01)
     reported = "" if corrects else NOT_CORRECTED
     rlcheck_measure("policy_loss.off_policy_misdirection", 1 - moved.cosine, reported=reported)
+    rlcheck_measure("policy_loss.misplaced", loss_response.misplaced(rlcheck_policy_loss), n=6)
+
+    rlcheck_measure("policy_loss.clip_inverted", loss_response.clip_inverted(rlcheck_policy_loss))
     for name, bound in zip(("clip_low", "clip_high"), loss_response.clip_bounds(rlcheck_policy_loss), strict=True):
         rlcheck_measure(f"policy_loss.{name}", bound)
 
@@ -93,14 +98,20 @@ def check_policy_loss_corrects_once(
         beyond, reported = max(-power, power - 1, 0.0), NO_GRADIENT if np.isnan(power) else ""
         rlcheck_measure(f"policy_loss.{name}_power", power)
         rlcheck_measure(f"policy_loss.{name}_power_beyond", beyond, reported=reported)
+    if accepted(rlcheck_policy_loss, {"weights": None}):
+        theirs = "rlcheck_correction" in rlcheck_suite.overrides
+        ignored = loss_response.ignores_weights(rlcheck_policy_loss)
+        rlcheck_measure("policy_loss.ignores_weights", ignored, reported="" if theirs else NOT_ITS_WEIGHTS)
+    declared = _declared(rlcheck_suite, rlcheck_declarations)
+    reported = "" if declared.get("batch_reuse", 1) > 1 or declared.get("max_staleness", 0) > 0 else NO_LAG
+    rlcheck_measure("policy_loss.lag_unseen", not loss_response.sees_lag(loss), reported=reported)
     over = loss_response.denominator_over(loss)
     if over not in {"kept", "all"}:
         return
-    declared = _declared(rlcheck_suite, rlcheck_declarations).get("denominator_over")
     rlcheck_measure("policy_loss.denominator_counts_rejected", over == "all")
-    if declared is not None:
-        rlcheck_measure("policy_loss.denominator_not_declared_one", over != declared)
-        rlcheck_measure.explain(f"the mean counts {over} tokens, declared: {declared}")
+    if (claimed := declared.get("denominator_over")) is not None:
+        rlcheck_measure("policy_loss.denominator_not_declared_one", over != claimed)
+        rlcheck_measure.explain(f"the mean counts {over} tokens, declared: {claimed}")
 
 
 def _declared(suite: Suite, declarations: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -65,7 +65,7 @@ def weigh(
     """
     optional = {} if turn_ids is None else accepted(correction, {"turn_ids": turn_ids})
     answer = correction(old_logprobs=old_logprobs, engine_logprobs=engine_logprobs, mask=mask, **optional)
-    weights, kept = answer if isinstance(answer, tuple) else (answer, mask)
+    weights, kept = answer[:2] if isinstance(answer, tuple) else (answer, mask)
     rows, tokens = mask.shape
     if tuple(weights.shape) not in {(rows, tokens), (rows, 1)}:
         raise RlcheckError(
@@ -75,3 +75,10 @@ def weigh(
     if weights.shape[1] == 1:
         weights = weights.expand(rows, tokens).masked_fill(~mask.bool(), 0.0)
     return Weighted(weights, kept)
+
+
+def logged(correction: Correction, *, old_logprobs: Tensor, engine_logprobs: Tensor, mask: Tensor) -> dict[str, float]:
+    """The metrics that a correction returns as the third part of its answer; none where it returns none."""
+    answer = correction(old_logprobs=old_logprobs, engine_logprobs=engine_logprobs, mask=mask)
+    metrics = answer[2] if isinstance(answer, tuple) and len(answer) > 2 else {}
+    return {name: float(value) for name, value in metrics.items()}

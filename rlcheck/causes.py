@@ -45,6 +45,10 @@ CAUSES: dict[str, Cause] = {
         "the trainer does not repeat itself: dropout is on, or its kernels are not deterministic",
         "call model.eval() before recomputing, and set attention_dropout and hidden dropout to 0 in the config",
     ),
+    "stale_scores": Cause(
+        "scores do not follow the tokens that were asked for",
+        "look for results cached by row, uid or length; a comparison of cached answers proves nothing",
+    ),
     "batch_dependent": Cause(
         "a row's log-probs depend on the size of its batch or on its neighbours",
         "look for statistics over the batch (normalisation, expert capacity, quantisation scales); for bit-equality "
@@ -89,6 +93,18 @@ CAUSES: dict[str, Cause] = {
     "low_precision_logprob": Cause(
         "log-probs are stored in low precision",
         "keep log-probs in fp32 from the engine to the loss",
+    ),
+    "top1_logprob": Cause(
+        "the log-prob stored is that of the most likely token, not of the sampled one",
+        "look the sampled id up in the returned log-probs; never take the first entry",
+    ),
+    "logprob_scaled": Cause(
+        "log-probs are divided by the temperature instead of logits",
+        "divide the logits by T before the log-softmax: log-probs over T are no distribution",
+    ),
+    "padded_vocab": Cause(
+        "padded rows of the vocabulary take part in the log-softmax",
+        "cut the logits to the real vocabulary, or mask the padded ones with -inf, before the log-softmax",
     ),
     "bad_log": Cause(
         "the episode log itself is malformed",
@@ -159,8 +175,9 @@ CAUSES: dict[str, Cause] = {
         "log mean and quantiles of the raw ratio, so that they do not depend on the correction",
     ),
     "idle_clip": Cause(
-        "the policy ratio is always 1, so that the clip never acts",
-        "check that old_logprobs are those of before the update, not recomputed with the current policy",
+        "the clip never holds the policy back: the policy ratio is always 1, or max stands for min",
+        "check that old_logprobs are those of before the update, not recomputed with the current policy, and that the "
+        "objective is min(r A, clip(r) A)",
     ),
     "masked_trains": Cause(
         "tokens outside the mask are trained, or enter a mean",
@@ -210,14 +227,64 @@ CAUSES: dict[str, Cause] = {
         "tokens that the policy did not sample are trained: tool output, templates, prompts, padding",
         "set the mask where tokens are sampled, and let the loss and its gradient respect it",
     ),
+    "lag0_not_sync": Cause(
+        "what is called lag 0 trains on samples of older weights",
+        "publish the weights, and wait for it, before the next batch is sampled; after a resume too",
+    ),
+    "other_samples": Cause(
+        "the off-policy loop at lag 0 samples other episodes than on-policy",
+        "give evaluation and data loading generators of their own; compare the sampler's weights with the trainer's",
+    ),
+    "other_arithmetic": Cause(
+        "the off-policy update computes in another dtype, order or way than the on-policy one",
+        "share one update function; look at the dtypes of rewards, advantages and weights, and at the ratio",
+    ),
+    "other_optimiser": Cause(
+        "the off-policy loop's optimiser is not the on-policy one",
+        "keep one optimiser for the whole run; compare its kernel (fused, foreach), threads, schedule and clipping",
+    ),
+    "nothing_trained": Cause(
+        "no weight moves",
+        "look for a learning rate of 0, frozen or detached parameters, rewards that are all equal",
+    ),
+    "weights_not_one": Cause(
+        "a correction changes the update though pi_old equals mu",
+        "its weight at ratio 1 must be exactly 1, in the dtype of the loss, and its mask that of the batch",
+    ),
+    "weight_queue": Cause(
+        "the samples are not of the weights of so many optimiser steps ago",
+        "copy tensors when they are queued, serve the oldest of lag + 1 versions, count optimiser steps, not batches",
+    ),
+    "shared_module": Cause(
+        "sampler and trainer are one module, so that loading old weights rolls the trainer back",
+        "give the sampler a module, and storage, of its own",
+    ),
+    "weights_harm": Cause(
+        "the correction's weights do not make up for staleness",
+        "compare them with min(pi_old/mu, cap) on a grid: direction, side of the cap, no floor, exp of the log-ratio",
+    ),
+    "partial_sync": Cause(
+        "some tensors of the engine did not take the pushed weights",
+        "look at names, chunks, shards and fused tensors of the push: every tensor must be sent and loaded once",
+    ),
+    "untied_head": Cause(
+        "the LM head no longer follows the embedding it is tied to",
+        "tie the engine's head after loading, or send it as a tensor of its own",
+    ),
+    "base_adapter": Cause(
+        "the engine samples the base model without the trained adapter",
+        "merge the adapter before the push, or send it and name it in every request",
+    ),
+    "kv_scale": Cause(
+        "the KV cache loses its values: its scale is missing or out of date",
+        "calibrate the scales of an fp8 KV cache again after each push; 1.0 clips values beyond 448",
+    ),
     "numerics": Cause(
         "floating-point differences between two sets of kernels",
         "nothing is broken; a correction (truncated importance sampling) covers it, fp32 heads reduce it",
     ),
+    "unknown": Cause(
+        "no pattern that is known here fits what was measured",
+        "compare one row by hand on both sides: prompt ids, response ids, positions, weights, then log-probs",
+    ),
 }
-
-
-def describe(cause: str) -> str:
-    """One line: the cause's id, what happened, and what to look at first."""
-    title, remedy = CAUSES[cause]
-    return f"{cause}: {title}; {remedy}"

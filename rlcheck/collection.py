@@ -26,6 +26,9 @@ CONTRACT = frozenset(
 )
 """Fixture names that make a conftest a suite when it defines one of them."""
 
+EXPECTED = "rlcheck_expected_failures"
+"""A list of lines in a conftest, no fixture: failures that its suite expects."""
+
 ENTRY_POINTS = "rlcheck.checks"
 
 CONFTESTS: pytest.StashKey[dict[Path, CheckSuite]] = pytest.StashKey()
@@ -224,5 +227,5 @@ def _suite_line(suite: Suite, count: int) -> str:
 
 def _misspelt(config: pytest.Config, conftest: Path) -> Iterable[str]:
     for name in sorted(fixture_names(config, conftest)):
-        if name.startswith("rlcheck_") and name not in CONTRACT:
+        if name.startswith("rlcheck_") and name not in CONTRACT | {EXPECTED}:
             yield f"rlcheck: {conftest} defines {name}, which no check asks for: {closest(name, CONTRACT)}"

@@ -15,6 +15,7 @@ NAMES: dict[str, str] = {
     "dtype": "dtype of both sides, where rollouts are recorded and no engine can be asked",
     "unfiltered": "recorded rollouts hold every sampled row, none was filtered by reward or length",
     "missing_logprobs": "largest share of trained tokens that may lack an engine log-prob",
+    "sampling": "the sampling parameters that the stack varies, such as ('temperature', 'top_p'): only they are tried",
     "kv_across_sync": "the KV cache is kept across an in-flight weight update",
     "batch_reuse": "how often one batch is trained on",
     "aggregation": "what a loss averages over: token or sequence",

@@ -1,13 +1,21 @@
-"""Failures that a project expects: ini ``rlcheck_expected_failures``, lines ``id-glob: reason``, strict."""
+"""Failures that a project expects: lines ``id-glob: reason``, strict.
+
+They stand in the ini key ``rlcheck_expected_failures``, or in a list of that name in a ``conftest.py``, where
+they hold for its suite.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import pytest
 
+from rlcheck.collection import EXPECTED
+
 UNMATCHED: pytest.StashKey[list[str]] = pytest.StashKey()
-KEY = "rlcheck_expected_failures"
+KEY = EXPECTED
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,9 +28,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.getoption("rlcheck"):
         return
     unmatched = []
-    for line in config.getini(KEY):
+    for folder, line in _lines(config):
         glob, _, reason = line.partition(": ")
-        matching = [item for item in items if fnmatchcase(_plain(item.nodeid), _plain(glob.strip()))]
+        pattern = _plain(glob.strip())
+        here = [item for item in items if folder is None or item.path.is_relative_to(folder)]
+        matching = [item for item in here if fnmatchcase(_plain(item.nodeid), pattern)]
         for item in matching:
             item.add_marker(pytest.mark.xfail(reason=reason.strip() or "expected", strict=True))
         if not matching:
@@ -33,6 +43,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     """Warn of expectations that match no check."""
     return [f"rlcheck: {KEY}: no check matches {line!r}" for line in config.stash.get(UNMATCHED, [])]
+
+
+def _lines(config: pytest.Config) -> Iterator[tuple[Path | None, str]]:
+    """Every line, with the folder of the conftest that holds it."""
+    yield from ((None, line) for line in config.getini(KEY))
+    for name, module in config.pluginmanager.list_name_plugin():
+        if name.endswith("conftest.py"):
+            yield from ((Path(name).parent, line) for line in getattr(module, KEY, ()))
 
 
 def _plain(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Figures of pipelines and durations (extra ``rlcheck[plots]``), legible in black and white."""
+"""Figures of pipelines, durations and training (extra ``rlcheck[plots]``), legible in black and white."""
 
 from __future__ import annotations
 
@@ -127,6 +127,20 @@ def failure_deciles(measured: Band, expected: Sequence[float]) -> Figure:
     axes.set(xlabel="tenth of intended duration, shortest first", ylabel="failed, %", title="Who fails", ylim=(0, None))
     axes.set_xticks(list(measured.x))
     axes.legend(frameon=False)
+    return figure
+
+
+def learning_curves(curves: Mapping[str, Band]) -> Figure:
+    """Pass rate of the sampled batches against the train step; ``sd`` is the half-width of each band."""
+    figure = _figure(7.5, 4.2)
+    axes = figure.subplots()
+    for number, (label, band) in enumerate(curves.items()):
+        style = {"color": f"{0.1 * (number % 7):.1f}", "linestyle": DASHES[number % len(DASHES)]}
+        mean, spread = np.asarray(band.mean), np.asarray(band.sd)
+        axes.fill_between(band.x, mean - spread, mean + spread, color=style["color"], alpha=0.12, linewidth=0)
+        axes.plot(band.x, mean, label=label, marker=MARKS[number % len(MARKS)], markevery=5, **style)
+    axes.set(xlabel="train step", ylabel="pass rate of the batch", title="Staleness and corrections", ylim=(0, 1))
+    axes.legend(frameon=False, loc="best", fontsize=8)
     return figure
 
 

@@ -58,6 +58,22 @@ def martingale_mean(values: Array, level: float) -> Estimate:
     return Estimate(value, value - half_width, value + half_width, n, level, error)
 
 
+def bounded_martingale(values: Array, variances: Array, level: float) -> Estimate:
+    """Estimate the mean of martingale differences (n,) within ±1, given their conditional variances (n,).
+
+    It holds for few tokens and rare events too, where the normal quantile does not.
+
+    Source: D. A. Freedman, Annals of Probability 3 (1975) 100, theorem 1.6.
+    """
+    n = len(values)
+    if n < 2:
+        return Estimate(float(values.sum()) if n else math.nan, -math.inf, math.inf, n, level)
+    variance, nats = float(variances.sum()), math.log(2 / level)
+    half_width = (nats / 3 + math.sqrt(nats**2 / 9 + 2 * variance * nats)) / n
+    value = float(values.mean())
+    return Estimate(value, value - half_width, value + half_width, n, level, math.sqrt(variance) / n)
+
+
 def standardised(estimate: Estimate, spread: float) -> Estimate:
     """Express an estimate in units of ``spread``, a standard deviation; one of 0 or NaN leaves it as it is."""
     if not spread > 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,8 @@ from rlcheck.thresholds.batch_invariance import ROW_TOLERANCE
 
 Array = npt.NDArray[Any]
 
+MOST_ALONE = 16
+"""At most so many rows are scored one by one."""
 SHORTEST = 8
 """A row's mean is taken over at least so many tokens, so that one rounding error does not condemn a short row."""
 
@@ -112,6 +114,7 @@ class Comparer:
 
     measure: Recorder
     bitwise: bool
+    topic: str = "batch_invariance"
 
     def __call__(
         self,
@@ -129,7 +132,15 @@ class Comparer:
         what = f"log-probs of {comparison} {variant}".rstrip()
         one, other = (flatten(rollouts, rows, what) for rows in (first, second))
         chosen = rollouts.mask if where is None else where & rollouts.mask
-        self.record(f"batch_invariance.{comparison}", variant, Difference(rollouts, one, other, chosen))
+        self.record(f"{self.topic}.{comparison}", variant, Difference(rollouts, one, other, chosen))
+
+    def control(
+        self, comparison: str, rollouts: Rollouts, first: Sequence[Array], other: Sequence[Array], rows: Iterable[int]
+    ) -> None:
+        """Negative control: ``other`` scores other ids in ``rows``; one of them that is bit-equal is stale."""
+        numbers = list(rows)
+        same = sum(np.array_equal(first[row], other[row]) for row in numbers)
+        self.measure(f"{self.topic}.control_unchanged_rows", same, variant=comparison, n=len(numbers))
 
     def record(self, name: str, variant: str, difference: Difference) -> None:
         """Record the numbers of one comparison, and say where it differs if that may matter."""
@@ -145,6 +156,30 @@ class Comparer:
             self.measure.explain(f"{variant or name}: {difference.explain_first()}")
         elif apart:
             self.measure.explain(f"{variant or name}: {difference.explain_largest()}")
+
+
+@dataclass(frozen=True, eq=False)
+class Alone:
+    """Log-probs of the rows ``numbers`` of a batch, each scored by itself (or in the smallest batch there is)."""
+
+    numbers: npt.NDArray[np.int64]
+    scores: Sequence[Array]
+
+    @classmethod
+    def score(cls, rollouts: Rollouts, score: Callable[[Rollouts], Sequence[Array]], multiple: int = 1) -> Alone:
+        """Score rows spread over the batch with ``score``, which is asked for all of them at once."""
+        numbers = spread(len(rollouts), MOST_ALONE, multiple)
+        return cls(numbers, score(rollouts.select(numbers)))
+
+    def few(self, most: int, multiple: int = 1) -> Alone:
+        """At most so many of them, spread evenly."""
+        chosen = spread(len(self.numbers), most, multiple)
+        return Alone(self.numbers[chosen], pick(self.scores, chosen))
+
+
+def pick(rows: Sequence[Array], numbers: Iterable[int]) -> list[Array]:
+    """Return the arrays of some rows, in the order given."""
+    return [rows[number] for number in numbers]
 
 
 def bits(value: Any) -> str:

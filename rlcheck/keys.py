@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from rlcheck.diagnosis import Finding
     from rlcheck.measure import Measurement, Recorder
     from rlcheck.settings import Settings
 
@@ -42,3 +43,15 @@ RECORDER: pytest.StashKey[Recorder] = pytest.StashKey()
 
 LISTENER: pytest.StashKey[Callable[[str, Measurement], None]] = pytest.StashKey()
 """On the config: takes each number, with its test's id, as soon as it is measured."""
+
+FIXTURES: pytest.StashKey[Callable[[str], Any]] = pytest.StashKey()
+"""On an item: gives the value of a fixture by name, for what a failing check wants to know besides its own."""
+
+MEASURED: pytest.StashKey[dict[str, list[Measurement]]] = pytest.StashKey()
+"""On the config: every number measured so far, by suite id."""
+
+MEMORIES: pytest.StashKey[dict[str, dict[str, Any]]] = pytest.StashKey()
+"""On the config: what diagnoses found out about a stack, by suite id."""
+
+FINDINGS: pytest.StashKey[list[Finding]] = pytest.StashKey()
+"""On an item: what its failure looks like."""

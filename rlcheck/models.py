@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import copy
 import functools
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import util
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from rlcheck import cache
 from rlcheck.errors import RlcheckError
 
 EMBEDDED = "embedded"
 ABSOLUTE = "embedded-absolute"
 """A smaller embedded model with absolute positions, on which shifted positions show."""
+TIED = "embedded-tied"
+"""A smaller embedded model whose LM head is its embedding."""
 SMOLLM2 = "smollm2"
 EMBEDDED_ENTROPY = 1.5
 """Nats; random weights alone would give a nearly flat distribution, unlike any trained model."""
@@ -30,10 +30,8 @@ def load(name: str, dtype: str, device: str = "cpu", attention: str = "sdpa") ->
     """
     torch_dtype = getattr(torch, dtype)
     _require_device(device)
-    if name == EMBEDDED:
-        model = embedded(attention).to(torch_dtype)
-    elif name == ABSOLUTE:
-        model = embedded_absolute(attention).to(torch_dtype)
+    if name in MADE:
+        model = MADE[name](attention).to(torch_dtype)
     else:
         model = _pretrained(_folder(name), torch_dtype, attention)
     return model.to(device).eval()
@@ -56,7 +54,7 @@ def _require_device(device: str) -> None:
 
 def tokenizer(name: str) -> Any | None:
     """Return the model's tokenizer, or None where it has none."""
-    if name in (EMBEDDED, ABSOLUTE):
+    if name in MADE:
         return None
     from transformers import AutoTokenizer
 
@@ -84,6 +82,16 @@ def embedded_absolute(attention: str = "sdpa") -> Any:
     return model
 
 
+def embedded_tied(attention: str = "sdpa") -> Any:
+    """Make the embedded model with a tied head: Qwen3 architecture, otherwise like ``embedded``."""
+    model = copy.deepcopy(_tied_weights())
+    model.set_attn_implementation(attention)
+    return model
+
+
+MADE = {EMBEDDED: embedded, ABSOLUTE: embedded_absolute, TIED: embedded_tied}
+
+
 @functools.cache
 def _embedded_weights() -> Any:
     from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -99,6 +107,26 @@ def _embedded_weights() -> Any:
         max_position_embeddings=8192,
         tie_word_embeddings=False,
         pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    return _random(Qwen3ForCausalLM, config)
+
+
+@functools.cache
+def _tied_weights() -> Any:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = Qwen3Config(
+        vocab_size=512,
+        hidden_size=64,
+        intermediate_size=192,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        initializer_range=0.15,
+        tie_word_embeddings=True,
         bos_token_id=1,
         eos_token_id=2,
     )
@@ -133,14 +161,17 @@ def _random(kind: Any, config: Any) -> Any:
 
 @torch.no_grad()
 def _sharpen(model: Any, probe: torch.Tensor) -> None:
-    """Scale the head by bisection until the mean entropy on the probe is ``EMBEDDED_ENTROPY``."""
+    """Scale logits by bisection until the mean entropy on the probe is ``EMBEDDED_ENTROPY``.
+
+    The factor goes to the head, or to the last norm where the head is the embedding.
+    """
     logits = model(probe).logits.flatten(0, 1)[::4]
     low, high = 1e-2, 1e4
     for _ in range(24):
         middle = (low * high) ** 0.5
         logprobs = (logits * middle).log_softmax(-1)
         low, high = (middle, high) if -(logprobs.exp() * logprobs).sum(-1).mean() > EMBEDDED_ENTROPY else (low, middle)
-    model.lm_head.weight.mul_(middle)
+    (model.model.norm if model.config.tie_word_embeddings else model.lm_head).weight.mul_(middle)
 
 
 def _pretrained(folder: str, dtype: torch.dtype, attention: str) -> Any:
@@ -177,13 +208,12 @@ def _smollm2_file() -> Path:
 
 def _converted(gguf: Path) -> Path:
     """Return a cached folder with the dequantised model of a GGUF file, as bfloat16 safetensors."""
-    cache = Path(os.environ.get("RLCHECK_CACHE", Path.home() / ".cache" / "rlcheck"))
-    target = cache / f"{gguf.stem}-{gguf.stat().st_size}"
+    target = cache.folder() / f"{gguf.stem}-{gguf.stat().st_size}"
     if not (target / "config.json").exists():
         for package in ("gguf", "accelerate"):
             if util.find_spec(package) is None:
                 raise RlcheckError(f"{gguf.name}: reading GGUF needs {package}: pip install 'rlcheck[gguf]'")
-        with _appearing_whole(target) as folder:
+        with cache.appearing_whole(target) as folder:
             _convert(gguf, folder)
     return target
 
@@ -201,16 +231,3 @@ def _convert(gguf: Path, folder: Path) -> None:
     plain.load_state_dict({name: value.to(torch.bfloat16) for name, value in quantised.state_dict().items()})
     plain.save_pretrained(folder)
     AutoTokenizer.from_pretrained(**source).save_pretrained(folder)
-
-
-@contextmanager
-def _appearing_whole(target: Path) -> Iterator[Path]:
-    """Give a temporary folder that becomes ``target`` only when all of it is written."""
-    import tempfile
-
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        made = Path(scratch) / target.name
-        made.mkdir()
-        yield made
-        made.rename(target)

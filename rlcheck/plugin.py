@@ -22,13 +22,18 @@ pytest_plugins = [
     "rlcheck.report.gather",
     "rlcheck.expected",
     "rlcheck.distributed",
+    "rlcheck.selftest",
     "rlcheck.fixtures.suite",
     "rlcheck.fixtures.stack",
     "rlcheck.fixtures.samples",
     "rlcheck.fixtures.looks",
     "rlcheck.fixtures.pipeline",
     "rlcheck.fixtures.invariance",
+    "rlcheck.fixtures.lengths",
     "rlcheck.fixtures.corrections",
+    "rlcheck.fixtures.contract",
+    "rlcheck.fixtures.training",
+    "rlcheck.fixtures.weight_sync",
 ]
 
 
@@ -121,11 +126,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]
 
 def judge(item: pytest.Function, recorder: Recorder) -> None:
     """Fail or skip a test by its numbers."""
+    from rlcheck import examination
     from rlcheck.report import messages
 
     strict = settings.resolved(item.config).strict
     if recorder.errors or recorder.having("fail") or (strict and recorder.having("undecided")):
-        pytest.fail(messages.failure(recorder, strict), pytrace=False)
+        findings = examination.examine(item, recorder)
+        examination.note(item, recorder)
+        pytest.fail(messages.failure(recorder, findings, strict), pytrace=False)
+    examination.note(item, recorder)
     if (reason := messages.nothing_decided(recorder)) and item.get_closest_marker("rlcheck"):
         pytest.skip(reason)
 

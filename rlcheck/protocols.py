@@ -52,7 +52,10 @@ class Weighted(NamedTuple):
 
 
 Correction = Callable[..., Any]
-"""``(*, old_logprobs, engine_logprobs, mask)``, all (B, T) -> weights (B, T) or (B, 1), or ``Weighted``."""
+"""``(*, old_logprobs, engine_logprobs, mask)``, all (B, T) -> weights (B, T) or (B, 1), or ``Weighted``.
+
+A correction that also logs returns ``(weights, mask, metrics)``: numbers by their names in ``docs/metrics.md``.
+"""
 
 PolicyLoss = Callable[..., Any]
 """``(*, logprobs, old_logprobs, engine_logprobs, advantages, mask, weights, denominator)`` -> scalar."""
@@ -60,7 +63,14 @@ PolicyLoss = Callable[..., Any]
 
 @dataclass(frozen=True)
 class TrainingTrace:
-    """What a training loop did, one entry per optimiser step."""
+    """What a training loop did, one entry per train step (one batch), whatever its optimiser steps.
+
+    ``metrics``: any numbers; the checks read ``reward``, ``loss``, ``entropy`` (nats, of the distributions that
+    were sampled from), ``policy_ratio`` (mean pi_theta/pi_old in the step's first forward), ``mismatch`` (mean
+    |log pi_old - log mu|, nats), ``over_cap`` (share of tokens with pi_old/mu > 2) and ``optimiser_steps`` (1
+    where it is missing). ``samples_sha256``: of the batch's tokens and rewards. ``parameters_sha256``: of the
+    trained parameters after the step. ``versions``: the version of the weights that sampled the batch.
+    """
 
     metrics: list[dict[str, float]]
     samples_sha256: list[str] = field(default_factory=list)
@@ -70,13 +80,16 @@ class TrainingTrace:
 
 @runtime_checkable
 class TrainingLoop(Protocol):
-    """A training loop that can be run for a few steps.
+    """A training loop that can be run for a few steps, from the same start every time.
 
-    Optional members: ``off_policy(steps, seed, lag, correction)``, ``frozen(steps, seed)``.
+    Optional members, used where present: ``off_policy(steps, seed, lag, correction)`` trains on samples of the
+    weights of ``lag`` optimiser steps ago (of the first ones while there are none so old), with the weights of
+    ``correction``, a ``Correction`` or None; ``frozen(steps, seed)`` trains at learning rate 0. All three use
+    random numbers alike.
     """
 
     def on_policy(self, steps: int, seed: int) -> TrainingTrace:
-        """Train on-policy from the same start every time it is called."""
+        """Train for ``steps`` batches on samples of the newest weights."""
         ...
 
 

@@ -35,8 +35,12 @@ class Settings:
     threshold: tuple[tuple[str, str], ...] = ()
     seed: int = 0
     tokens: int = 960
+    lengths: tuple[int, ...] = ()
     budget: float | None = None
+    slow: bool = False
     strict: bool = False
+    selftest: bool = False
+    allow_perturb: bool = False
     json: Path | None = None
 
     @property
@@ -106,6 +110,10 @@ def _at_least(lowest: float, kind: type) -> Callable[[str], Any]:
     return parse
 
 
+def _lengths(text: str) -> tuple[int, ...]:
+    return tuple(sorted({_at_least(2, int)(part.strip()) for part in text.split(",")}))
+
+
 def _glob(text: str) -> str:
     if not glob(text, recursive=True):
         raise ValueError(f"no file matches {text!r}")
@@ -145,8 +153,14 @@ OPTIONS = (
     Option("threshold", "a threshold line of your own, repeatable: NAME <= NUMBER", str, "LINE", "linelist"),
     Option("seed", "seed of all sampling", _at_least(0, int), "N"),
     Option("tokens", "tokens in one block of samples", _at_least(ROW_TOKENS, int), "N"),
+    Option("lengths", "context lengths to check as well, in tokens: 128,4096", _lengths, "N,N"),
     Option("budget", "start no larger sample after this many seconds", _at_least(0, float), "SECONDS"),
+    Option("slow", "train the real TinyAgent, or your loop for longer, where the default is short", _flag, "", "bool"),
     Option("strict", "fail checks that stay undecided", _flag, "", "bool"),
+    Option(
+        "selftest", "plant every known fault in the stack, and show which checks catch and name it", _flag, "", "bool"
+    ),
+    Option("allow_perturb", "let checks move the weights of your own trainer, and put them back", _flag, "", "bool"),
     Option("json", "write all measurements to this file", _writable, "PATH"),
 )
 

@@ -34,7 +34,8 @@ gc.freeze()  # every inner run collects garbage thoroughly; what is loaded now i
 def inner(pytester, monkeypatch):
     """Run an inner ``pytest --rlcheck``; files by keyword, ``tests__a__conftest`` for tests/a/conftest.py."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
+        monkeypatch.delenv(name, raising=False)
 
     def run(*arguments, ini="", process=False, **files):
         pytester.makeini(f"[pytest]\n{ini}")

@@ -12,7 +12,7 @@ from fakes import FakeEngine, FakeTrainer
 from rlcheck import RlcheckError, Rollouts, SamplingParams, models
 from rlcheck.engines import TransformersEngine
 from rlcheck.faults import FAULTS, batch
-from rlcheck.invariance import Comparer, Difference, bits, common_start, replace_rows, spread
+from rlcheck.invariance import Alone, Comparer, Difference, bits, common_start, replace_rows, spread
 from rlcheck.measure import Recorder
 from rlcheck.prompts import random_prompts
 from rlcheck.settings import Settings
@@ -32,7 +32,7 @@ def measured(check, part, rollouts, bitwise=False, numerics="float32", seed=0):
     arguments = {
         **dict.fromkeys(("rlcheck_trainer", "rlcheck_engine"), part),
         **dict.fromkeys(("rlcheck_trainer_rows", "rlcheck_engine_rows"), rollouts),
-        "rlcheck_trainer_alone": cache(lambda: part.logprobs(rollouts, batch_size=1)),
+        "rlcheck_trainer_alone": cache(lambda: Alone.score(rollouts, lambda few: part.logprobs(few, batch_size=1))),
         "rlcheck_compare": Comparer(recorder, bitwise),
         "rlcheck_measure": recorder,
         "rlcheck_settings": Settings(seed=seed),
@@ -205,6 +205,39 @@ def test_tokens_drawn_differently_after_a_cache_hit_are_not_compared():
     assert not recorder.having("fail")
 
 
+class Caching(Wobbly):
+    """Scores by row number and forgets to look at the ids again."""
+
+    def logprobs(self, rollouts, **how):
+        self.cache = getattr(self, "cache", None) or FakeTrainer().logprobs(rollouts)
+        return self.cache[: len(rollouts)]
+
+
+@pytest.mark.parametrize("check", ["neighbours", "packed"])
+def test_a_trainer_that_answers_from_a_cache_is_seen(check):
+    rollouts = FakeEngine().sample(PROMPTS, SamplingParams(seed=1))
+    failing = measured(check, Caching(None, 0), rollouts)
+    assert "stale_scores" in causes(failing)
+
+
+def test_an_engine_that_answers_from_a_cache_is_seen():
+    engine = WobblyEngine("nowhere", 0)
+    engine.score = lambda rollouts: [np.full(length, -1, np.float32) for length in rollouts.lengths]
+    rollouts = FakeEngine().sample(PROMPTS, SamplingParams(seed=1))
+    assert "stale_scores" in causes(measured("engine_batch", engine, rollouts))
+
+
+def test_a_difference_between_thread_counts_is_seen():
+    class Threaded(FakeTrainer):
+        def logprobs(self, rollouts, *, batch_size=None):
+            return [row - 0.05 * torch.get_num_threads() for row in super().logprobs(rollouts)]
+
+    rollouts, before = FakeEngine().sample(PROMPTS, SamplingParams(seed=1)), torch.get_num_threads()
+    assert measured("threads", Threaded(), rollouts).having("fail")
+    assert not measured("threads", FakeTrainer(), rollouts).having("fail")
+    assert torch.get_num_threads() == before
+
+
 # -- optional members, declarations, bad input -----------------------------------------------------------
 
 CONFTEST = """
@@ -229,7 +262,7 @@ def rlcheck_declarations():
 def test_what_a_stack_lacks_is_named(inner):
     conftest = CONFTEST.format(engine="FakeEngine()", trainer="FakeTrainer()", declared={})
     result = inner("-k", "batch_invariance", "-rs", conftest=conftest)
-    assert result.parseoutcomes() == {"passed": 2, "skipped": 6, "deselected": result.parseoutcomes()["deselected"]}
+    assert result.parseoutcomes() == {"passed": 3, "skipped": 6, "deselected": result.parseoutcomes()["deselected"]}
     for lacking in (
         "logprobs takes no layout=",
         "no training_logprobs(rollouts)",
@@ -246,7 +279,7 @@ def test_declared_bitwise_shows_the_first_difference_with_its_bits(inner):
     result.stdout.fnmatch_lines(
         [
             "B=N: first difference: row 0 (* + 32 tokens), position 2: -* (0x*) against -* (0x*)",
-            "batch_invariance.micro_batch_unequal[[]B=N[]] = 30 tokens (n = 960), must be == 0",
+            "batch_invariance.micro_batch_unequal[[]B=N[]] = 16 tokens (n = 512), must be == 0",
             "    threshold from: your declaration bitwise",
             "  - batch_dependent: *",
         ]

@@ -8,13 +8,13 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FLOORS = [
     "errors settings causes protocols rollouts episodes intervals thresholds measure pairs "
-    "numerics declarations keys progress blackbox masked registry",
+    "numerics declarations keys progress blackbox masked registry cache",
     "lm looks mismatch invariance entropies temperature blocks prompts corrections losses advantages exact simulation "
-    "tokens",
+    "contract tokens traces weight_sync",
     "engines trainers models readers tinyagent strategies",
     "faults diagnosis interop properties figures",
     "fixtures report tables",
-    "plugin collection expected distributed selftest checks",
+    "plugin collection expected distributed examination selftest checks",
 ]
 
 

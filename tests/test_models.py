@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlcheck import RlcheckError, mismatch, models
+from rlcheck import RlcheckError, cache, mismatch, models
 from rlcheck.blocks import sample_block
 from rlcheck.prompts import TEXTS, random_prompts, text_prompts
 
@@ -88,7 +88,7 @@ def test_smollm2_without_its_wheel_says_what_to_install(monkeypatch):
 
 
 def test_a_conversion_that_breaks_leaves_nothing_behind(tmp_path):
-    with pytest.raises(FileNotFoundError), models._appearing_whole(tmp_path / "target") as folder:
+    with pytest.raises(FileNotFoundError), cache.appearing_whole(tmp_path / "target") as folder:
         (folder / "half").write_text((folder / "absent").read_text())
     assert list(tmp_path.iterdir()) == []
 

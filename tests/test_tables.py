@@ -20,6 +20,17 @@ def test_markdown():
     assert tables.markdown(["a", "long"], [["wider", "b"]]) == "| a     | long |\n| ----- | ---- |\n| wider | b    |"
 
 
+def test_the_numerics_table(capsys):
+    tables.run("numerics", ["--rows", "2", "--dtypes", "float32"])
+    first, second = capsys.readouterr().out.split("Mean absolute difference")
+    lines = [line for line in first.splitlines() if line.startswith("| float32")]
+    assert len(lines) == 9
+    for line in lines:
+        mean_abs = float(line.split("|")[2])
+        assert mean_abs < (1e-12 if "cache" in line else 1e-4), line
+    assert second.count("| float32") == 9
+
+
 def test_the_pipeline_table(capsys, tmp_path):
     pytest.importorskip("matplotlib")
     tables.run("pipeline", ["--seeds", "1", "--figures", str(tmp_path)])

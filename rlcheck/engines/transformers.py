@@ -72,6 +72,15 @@ class TransformersEngine:
         self.reset_prefix_cache()
         self.version = self.version + 1 if version is None else version
 
+    def release(self) -> None:
+        """Leave the device to others: weights move to the CPU, cached prompts are forgotten."""
+        self.reset_prefix_cache()
+        self.model.to("cpu")
+
+    def acquire(self) -> None:
+        """Take the device back, with the weights of before."""
+        self.model.to(self._lm.device)
+
     def _decode(self, prompts: list[list[int]], params: SamplingParams) -> Rollouts:
         state = _Decoding(prompts, params, self._lm)
         hidden, cache = self._prefill(prompts)

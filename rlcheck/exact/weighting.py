@@ -24,8 +24,8 @@ def batch_weights(correction: Correction, old_logprobs: Array, engine_logprobs: 
         mask=torch.ones(old_logprobs.shape),
         turn_ids=torch.zeros(old_logprobs.shape, dtype=torch.int64),
     )
-    found = weights.detach().numpy(force=True)
-    return np.where(kept.numpy(force=True) != 0, found, 0.0).astype(np.float64)
+    found = weights.detach().double().numpy(force=True)  # NumPy has no bfloat16
+    return np.where(kept.bool().numpy(force=True), found, 0.0)
 
 
 def crosses_batch(correction: Correction, problem: Problem) -> bool:

@@ -4,20 +4,48 @@
 magnitude is drawn from the generator. Modules of this package register theirs when they are imported.
 """
 
-from rlcheck.faults import advantages, batch, corrections, engine, episodes, losses, masks, tokens, trainer
+from rlcheck.faults import (
+    adapters,
+    advantages,
+    batch,
+    corrections,
+    engine,
+    episodes,
+    head,
+    kv_cache,
+    lag,
+    logprobs,
+    losses,
+    masks,
+    sampling,
+    staleness,
+    tokens,
+    trainer,
+    training,
+    weight_sync,
+)
 from rlcheck.faults.registry import FAULTS, Fault, fault
 
 __all__ = [
     "FAULTS",
     "Fault",
+    "adapters",
     "advantages",
     "batch",
     "corrections",
     "engine",
     "episodes",
     "fault",
+    "head",
+    "kv_cache",
+    "lag",
+    "logprobs",
     "losses",
     "masks",
+    "sampling",
+    "staleness",
     "tokens",
     "trainer",
+    "training",
+    "weight_sync",
 ]

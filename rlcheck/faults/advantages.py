@@ -57,6 +57,24 @@ def noise_for_spread(advantage: Any, generator: np.random.Generator) -> Any:
     return declare(broken, like=advantages.from_name("group_normalised"))
 
 
+@fault("degenerate_std", "rlcheck_advantage", TOPICS)
+def spread_of_the_others(advantage: Any, generator: np.random.Generator) -> Any:
+    """Each attempt is measured by the deviation of the others, which may be all equal."""
+    epsilon = float(10 ** generator.uniform(-8, -5))
+
+    def broken(rewards: Tensor, group_ids: Tensor) -> Tensor:
+        found = torch.zeros(len(rewards), dtype=torch.float64)
+        for place, group in enumerate(group_ids):
+            same = group_ids == group
+            same[place] = False
+            if same.any():
+                others = rewards[same].double()
+                found[place] = (rewards[place] - others.mean()) / (others.std(unbiased=False) + epsilon)
+        return found
+
+    return broken
+
+
 @fault("double_normalised", "rlcheck_advantage", TOPICS)
 def normalised_again(advantage: Any, generator: np.random.Generator) -> Any:
     """Advantages are divided by their spread over the batch once more."""

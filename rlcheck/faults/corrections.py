@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -80,6 +82,32 @@ def ones_outside(correction: Correction, generator: np.random.Generator) -> Corr
         return Weighted(torch.where(mask.bool(), weights, 1.0), kept)
 
     return declare(broken, like=correction)
+
+
+@fault("capped_metric", "rlcheck_correction", TOPICS)
+def metrics_of_weights(correction: Correction, generator: np.random.Generator) -> Any:
+    """Mean and largest ratio are logged from the capped weights."""
+    cap = float(generator.uniform(1.5, 8))
+
+    def broken(*, old_logprobs: Tensor, engine_logprobs: Tensor, mask: Tensor) -> Any:
+        weights = torch.where(mask.bool(), _ratio(old_logprobs, engine_logprobs, mask).detach().clamp(max=cap), 0.0)
+        return weights, mask, {"mean_ratio": weights.sum() / mask.sum().clamp(min=1), "max_ratio": weights.max()}
+
+    return broken
+
+
+@fault("capped_metric", "rlcheck_correction", TOPICS)
+def metrics_of_the_kept(correction: Correction, generator: np.random.Generator) -> Any:
+    """The divergence is logged of the tokens that a band leaves."""
+    band = float(generator.uniform(0.5, 2.0))
+
+    def broken(*, old_logprobs: Tensor, engine_logprobs: Tensor, mask: Tensor) -> Any:
+        d = masked.log_ratio(old_logprobs, engine_logprobs, mask).detach()
+        kept = mask.bool() & (d.abs() <= band)
+        k3 = torch.where(kept, torch.expm1(d.clamp(-20, 20)) - d, 0.0).sum() / kept.sum().clamp(min=1)
+        return torch.where(kept, masked.ratio(d), 0.0), mask, {"k3": k3}
+
+    return broken
 
 
 def _ratio(old_logprobs: Tensor, engine_logprobs: Tensor, mask: Tensor) -> Tensor:

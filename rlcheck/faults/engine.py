@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ Array = npt.NDArray[Any]
 
 class BrokenEngine:
     """An engine whose rollouts, and whose request, pass through ``spoil`` and ``ask``; all else is its own."""
+
+    generation_config: Mapping[str, Any] | None = None
 
     def __init__(
         self,
@@ -47,12 +49,6 @@ def shift(engine: Engine, generator: np.random.Generator) -> Engine:
 def placeholder_zeros(engine: Engine, generator: np.random.Generator) -> Engine:
     """One token in so many is stored as 0.0."""
     return zeroing(engine, int(generator.integers(10, 100)))
-
-
-@fault("unfaithful_logprob", "rlcheck_engine", ("contract",))
-def hidden_temperature(engine: Engine, generator: np.random.Generator) -> Engine:
-    """Samples are drawn at a lower temperature than the one whose log-probs and entropy are reported."""
-    return sampling_at(engine, generator.uniform(0.6, 0.85))
 
 
 def shifting(engine: Engine, rows: Sequence[int], by: int) -> Engine:
@@ -93,6 +89,6 @@ def sampling_at(engine: Engine, temperature: float) -> Engine:
     return BrokenEngine(engine, spoil, lambda params: params.replace(temperature=temperature))
 
 
-def truncating_at(engine: Engine, **truncation: Any) -> Engine:
+def truncating_at(engine: Engine, **truncation: Any) -> BrokenEngine:
     """Draw from a truncated, renormalised distribution and report its log-probs, under untruncated parameters."""
     return BrokenEngine(engine, ask=lambda params: params.replace(**truncation))

@@ -128,6 +128,30 @@ def ratio_of_itself(loss: PolicyLoss, generator: np.random.Generator) -> PolicyL
     return declare(broken, like=loss)
 
 
+@fault("idle_clip", "rlcheck_policy_loss", TOPICS)
+def recomputes_missing_rows(loss: PolicyLoss, generator: np.random.Generator) -> PolicyLoss:
+    """Every second or third row finds no stored pi_old, and takes the current policy for it."""
+    every = int(generator.integers(2, 4))
+
+    def broken(*, logprobs: Tensor, old_logprobs: Tensor, **inputs: Any) -> Any:
+        missing = torch.arange(len(logprobs))[:, None] % every == 0
+        return loss(logprobs=logprobs, old_logprobs=torch.where(missing, logprobs.detach(), old_logprobs), **inputs)
+
+    return declare(broken, like=loss)
+
+
+@fault("idle_clip", "rlcheck_policy_loss", TOPICS)
+def max_for_min(loss: PolicyLoss, generator: np.random.Generator) -> PolicyLoss:
+    """The clip stops what has become rarer, never what has become likelier."""
+    size = float(generator.uniform(0.1, 0.4))
+
+    def gain(terms: Terms) -> Tensor:
+        free = terms.policy_ratio * terms.advantages
+        return torch.maximum(free, terms.policy_ratio.clamp(1 - size, 1 + size) * terms.advantages)
+
+    return _token_mean(gain)
+
+
 @fault("local_mean", "rlcheck_policy_loss", TOPICS)
 def ignores_denominator(loss: PolicyLoss, generator: np.random.Generator) -> PolicyLoss:
     """The global count is taken, and each part is divided by its own."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from rlcheck.faults.registry import fault
 from rlcheck.protocols import Trainer
@@ -41,6 +42,17 @@ def temperature(trainer: Trainer, generator: np.random.Generator) -> Trainer:
 def dropout(trainer: TransformersTrainer, generator: np.random.Generator) -> TransformersTrainer:
     """The trainer's model is left in train mode, with attention dropout in its config."""
     return with_dropout(trainer, float(np.exp(generator.uniform(np.log(0.01), np.log(0.2)))))
+
+
+@fault("dropout_on", "rlcheck_trainer", ("contract", "mismatch"))
+def noisy_layer(trainer: TransformersTrainer, generator: np.random.Generator) -> TransformersTrainer:
+    """One layer drops part of its output whatever mode the model is in."""
+    probability = float(np.exp(generator.uniform(np.log(0.002), np.log(0.2))))
+    model = copy.deepcopy(trainer.model)
+    layers = [module for name, module in model.named_modules() if name.endswith("mlp")]
+    layer = layers[int(generator.integers(len(layers)))]
+    layer.register_forward_hook(lambda *io: torch.nn.functional.dropout(io[2], probability, training=True))
+    return TransformersTrainer(model, name=trainer.info["model"])
 
 
 def with_dropout(trainer: TransformersTrainer, probability: float) -> TransformersTrainer:

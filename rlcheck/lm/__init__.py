@@ -1,5 +1,6 @@
 """A causal LM's log-probs: processors of sampling parameters, forward passes, scoring of given tokens."""
 
+from rlcheck.lm.adapters import adapted_layers, adapters_off, merged_state
 from rlcheck.lm.forward import LAYOUTS, Batch, CausalLM, Layout, describe, eos_token_ids, evaluation, fingerprint, pad
 from rlcheck.lm.processors import Context, draw, entropy, process, seen_tokens, truncate
 from rlcheck.lm.scoring import distribution, logprobs, scored, token_stats
@@ -10,6 +11,8 @@ __all__ = [
     "CausalLM",
     "Context",
     "Layout",
+    "adapted_layers",
+    "adapters_off",
     "describe",
     "distribution",
     "draw",
@@ -18,6 +21,7 @@ __all__ = [
     "evaluation",
     "fingerprint",
     "logprobs",
+    "merged_state",
     "pad",
     "process",
     "scored",

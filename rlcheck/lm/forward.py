@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rlcheck.errors import RlcheckError
+from rlcheck.lm.adapters import merged_state
 from rlcheck.lm.processors import in_chunks
 
 Layout = Literal["right", "left", "packed"]
@@ -169,8 +170,8 @@ def eos_token_ids(model: Any) -> tuple[int, ...]:
 
 
 def fingerprint(model: Any) -> dict[str, str]:
-    """Return the sha256 of every tensor in a model's state, by name."""
+    """Return the sha256 of every tensor in a model's state, adapters merged, by name."""
     return {
         name: hashlib.sha256(value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
-        for name, value in model.state_dict().items()
+        for name, value in merged_state(model).items()
     }

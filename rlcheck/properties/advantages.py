@@ -79,20 +79,63 @@ def off_batch_sum(advantage: Subject, groups: RewardGroups) -> float:
 
 
 def of_equal_rewards(advantage: Subject, groups: RewardGroups) -> float:
-    """Largest advantage when all rewards of the batch are .95, whose mean is not exact in floating point."""
-    equal = dataclasses.replace(groups, rewards=torch.full_like(groups.rewards, 0.95))
-    return largest(answer(advantage, equal))
+    """Largest advantage in groups of seven rewards of .95, whose mean is not exact in floating point.
+
+    0 for a function to which a constant added to all rewards matters: it has no baseline.
+    """
+    distinct = dataclasses.replace(groups, rewards=torch.arange(len(groups.rewards)).float())
+    if moved_by_shift(advantage, distinct) > SHIFT.tolerance:
+        return 0.0
+    group_ids = groups.group_ids.unique().repeat(7)
+    return largest(answer(advantage, RewardGroups(torch.full(group_ids.shape, 0.95), group_ids)))
+
+
+def worse_for_better(advantage: Subject, groups: RewardGroups) -> float:
+    """Largest amount by which the better of two attempts of a group has the smaller advantage."""
+    found = answer(advantage, groups)
+    better = (groups.rewards[:, None] > groups.rewards) & (groups.group_ids[:, None] == groups.group_ids)
+    return float(torch.where(better, found - found[:, None], 0.0).max().clamp(min=0))
+
+
+def beyond_reason(advantage: Subject, groups: RewardGroups) -> float:
+    """How often the largest advantage exceeds the largest reward, where a group of eight differs by one attempt."""
+    rewards = torch.cat([groups.rewards, torch.tensor([0.0, *[0.95] * 7])])
+    group_ids = torch.cat([groups.group_ids, groups.group_ids.max().add(1).repeat(8)])
+    return largest(answer(advantage, RewardGroups(rewards, group_ids))) / float(rewards.abs().max())
+
+
+def off_reward_gaps(advantage: Subject, groups: RewardGroups) -> float:
+    """Largest difference within a group between a gap of advantages and the gap of the rewards."""
+    return _spread_by_group(answer(advantage, groups) - groups.rewards.double(), groups)
+
+
+def off_stretched_gaps(advantage: Subject, groups: RewardGroups) -> float:
+    """The same for gaps that are n/(n - 1) times those of the rewards."""
+    sizes = _sizes(groups)
+    return _spread_by_group(
+        answer(advantage, groups) - groups.rewards.double() * sizes / (sizes - 1).clamp(min=1), groups
+    )
+
+
+def off_unit_spread(advantage: Subject, groups: RewardGroups) -> float:
+    """Largest distance of a group's root mean square from 1, or from sqrt((n - 1)/n), if its rewards differ."""
+    sizes = _sizes(groups)
+    root = (_by_group(answer(advantage, groups) ** 2, groups)[_index(groups)] / sizes).sqrt()
+    distance_to_one = torch.minimum((root - 1).abs(), (root - ((sizes - 1) / sizes).sqrt()).abs())
+    means = _by_group(groups.rewards.double(), groups)[_index(groups)] / sizes
+    differ = _by_group((groups.rewards - means).abs(), groups)[_index(groups)] > 1e-3
+    return largest(distance_to_one[differ])
 
 
 def of_single_attempts(advantage: Subject, groups: RewardGroups) -> float:
     """Largest advantage of an attempt that is alone in its group."""
-    sizes = _by_group(torch.ones(len(groups.rewards), dtype=torch.float64), groups)[_index(groups)]
+    sizes = _sizes(groups)
     return largest(answer(advantage, groups)[sizes == 1])
 
 
 def beyond_bound(advantage: Subject, groups: RewardGroups) -> float:
     """How far an advantage exceeds sqrt(n - 1), the largest standard score among n numbers."""
-    sizes = _by_group(torch.ones(len(groups.rewards), dtype=torch.float64), groups)[_index(groups)]
+    sizes = _sizes(groups)
     return float((answer(advantage, groups).abs() - (sizes - 1).sqrt()).max().clamp(min=0))
 
 
@@ -119,23 +162,28 @@ SCALE = Property("moved_by_scale", "advantages grow with the rewards", moved_by_
 SCALE_FREE = Property("changed_by_scale", "normalised advantages do not grow with the rewards", changed_by_scale, 0.02)
 ZERO_SUM = Property("off_zero_sum", "advantages of a group sum to 0", off_zero_sum, 1e-4)
 BATCH_SUM = Property("off_batch_sum", "advantages of the batch sum to 0", off_batch_sum, 1e-4)
-EQUAL = Property("of_equal_rewards", "equal rewards give advantage 0", of_equal_rewards, 1e-5)
+EQUAL = Property("of_equal_rewards", "equal rewards give advantage 0 if there is a baseline", of_equal_rewards, 0.1)
+BETTER = Property("worse_for_better", "in a group the better attempt has the larger advantage", worse_for_better, 1e-4)
+REASON = Property("beyond_reason", "no advantage exceeds a hundred times the largest reward", beyond_reason, 100.0)
+GAPS = Property("off_reward_gaps", "in a group advantages differ as rewards do", off_reward_gaps, 1e-3)
+STRETCHED = Property("off_stretched_gaps", "in a group they differ n/(n - 1) times as much", off_stretched_gaps, 1e-3)
+SPREAD = Property("off_unit_spread", "a group's advantages have standard deviation 1", off_unit_spread, 0.02)
 SINGLE = Property("of_single_attempts", "an attempt alone in its group has advantage 0", of_single_attempts, 1e-5)
 BOUND = Property("beyond_bound", "no advantage exceeds sqrt(n - 1)", beyond_bound, 1e-4)
 FAILED = Property("moved_by_failed", "the reward of a failed attempt does not matter", moved_by_failed, 1e-5)
 REFERENCE = Property("off_reference", "the declared reference has the same advantages", off_reference, 1e-3)
 
-ALWAYS = (RAISED, FINITE, ORDER, LABELS)
+ALWAYS = (RAISED, FINITE, ORDER, LABELS, EQUAL, BETTER, REASON)
 """What no convention excuses."""
 
-GROUPED = (SHIFT, ZERO_SUM, EQUAL, SINGLE)
+GROUPED = (SHIFT, ZERO_SUM, SINGLE)
 FAMILY: dict[str, tuple[Property, ...]] = {
-    "reward": (SCALE,),
-    "group_mean": (*GROUPED, SCALE),
-    "leave_one_out": (*GROUPED, SCALE),
-    "group_normalised": (*GROUPED, BOUND, SCALE_FREE),
-    "batch_mean": (SHIFT, BATCH_SUM, EQUAL, SCALE),
-    "batch_normalised": (SHIFT, BATCH_SUM, EQUAL, SINGLE, SCALE_FREE),
+    "reward": (SCALE, GAPS),
+    "group_mean": (*GROUPED, SCALE, GAPS),
+    "leave_one_out": (*GROUPED, SCALE, STRETCHED),
+    "group_normalised": (*GROUPED, BOUND, SPREAD, SCALE_FREE),
+    "batch_mean": (SHIFT, BATCH_SUM, SCALE, GAPS),
+    "batch_normalised": (SHIFT, BATCH_SUM, SINGLE, SCALE_FREE),
 }
 """What follows from the declared family."""
 
@@ -173,6 +221,17 @@ def _doubled(groups: RewardGroups) -> RewardGroups:
 def _index(groups: RewardGroups) -> Tensor:
     index: Tensor = torch.unique(groups.group_ids, return_inverse=True)[1]
     return index
+
+
+def _sizes(groups: RewardGroups) -> Tensor:
+    """Number of attempts (N,) in the group of each."""
+    return _by_group(torch.ones(len(groups.rewards), dtype=torch.float64), groups)[_index(groups)]
+
+
+def _spread_by_group(values: Tensor, groups: RewardGroups) -> float:
+    """Largest distance between two values of one group."""
+    together = groups.group_ids[:, None] == groups.group_ids
+    return largest(torch.where(together, values[:, None] - values, 0.0))
 
 
 def _by_group(values: Tensor, groups: RewardGroups) -> Tensor:

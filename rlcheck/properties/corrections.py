@@ -33,8 +33,15 @@ def effective(correction: Correction, batch: LogprobBatch) -> Tensor:
 
 
 def raised(correction: Correction, batch: LogprobBatch) -> float:
-    """0: that it answered at all, in a shape that can be used, is the property."""
-    answer(correction, batch)
+    """0: that it answered at all, in a shape that can be used, is the property; 0 for a batch without tokens."""
+    if batch.mask.any():
+        answer(correction, batch)
+    return 0.0
+
+
+def raised_when_empty(correction: Correction, batch: LogprobBatch) -> float:
+    """0: that it answered without any token in the mask is the property."""
+    answer(correction, dataclasses.replace(batch, mask=torch.zeros_like(batch.mask)))
     return 0.0
 
 
@@ -109,6 +116,7 @@ def off_reference(correction: Correction, batch: LogprobBatch) -> float:
 
 
 RAISED = Property("raised", "it returns weights (B, T) or (B, 1) on every batch", raised, counts_errors=True)
+EMPTY = Property("raised_when_empty", "a batch without tokens is harmless", raised_when_empty, counts_errors=True)
 ATTACHED = Property("attached", "the weights are detached", attached)
 OUTSIDE_MASK = Property("outside_mask", "weights are exactly 0 outside the mask", outside_mask)
 GARBAGE = Property("moved_by_garbage", "values outside the mask do not matter", moved_by_garbage)
@@ -122,7 +130,7 @@ NEIGHBOURS = Property("moved_by_neighbours", "a row's weights do not depend on o
 DTYPE = Property("moved_by_dtype", "half precision gives the weights of its own inputs", moved_by_dtype, 1e-2)
 REFERENCE = Property("off_reference", "the declared reference has the same weights", off_reference, 1e-5)
 
-ALWAYS = (RAISED, ATTACHED, OUTSIDE_MASK, GARBAGE, NONFINITE, IDENTITY, NEGATIVE, FINITE, ORDER, PADDING)
+ALWAYS = (RAISED, EMPTY, ATTACHED, OUTSIDE_MASK, GARBAGE, NONFINITE, IDENTITY, NEGATIVE, FINITE, ORDER, PADDING)
 """What no convention excuses."""
 
 BY_CONVENTION = (NEIGHBOURS,)

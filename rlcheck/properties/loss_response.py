@@ -12,11 +12,13 @@ from torch import Tensor
 
 from rlcheck.blackbox import accepted, weigh
 from rlcheck.properties.losses import answer
+from rlcheck.properties.places import Cell, astray, cells
 from rlcheck.protocols import Correction, PolicyLoss
 from rlcheck.strategies import PolicyBatch
 
 Over = Literal["kept", "all", "other", "nothing rejected"]
 STEP = 1e-4  # nats: inside GSPO's clip of 3e-4
+STEPS = (-2.0, -0.5, -0.05, 0.05, 0.5, 2.0)  # nats by which a policy has moved
 LONG_STEPS = np.arange(0.01, 3.0, 0.01)  # nats of log r searched for a clip
 
 
@@ -35,15 +37,15 @@ class Exponents:
 def exponents(loss: PolicyLoss) -> Exponents:
     """Powers of r = pi_theta/pi_old and of rho = pi_old/mu in the gradient, by central differences.
 
-    Taken at log mu = -1.1, log pi_old = log pi_theta = -1; NaN where the gradient vanishes.
+    Taken at log mu = -1.125, log pi_old = log pi_theta = -1, which half precision holds; NaN without a gradient.
     """
 
     def log_size(policy: float, engine: float) -> float:
         size = abs(coefficient(loss, policy, -1.0, engine, 1.0))
         return float(np.log(size)) if size > 0 else float("nan")
 
-    policy = log_size(-1.0 + STEP, -1.1) - log_size(-1.0 - STEP, -1.1)
-    engine = log_size(-1.0, -1.1 - STEP) - log_size(-1.0, -1.1 + STEP)
+    policy = log_size(-1.0 + STEP, -1.125) - log_size(-1.0 - STEP, -1.125)
+    engine = log_size(-1.0, -1.125 - STEP) - log_size(-1.0, -1.125 + STEP)
     return Exponents(policy / (2 * STEP), engine / (2 * STEP))
 
 
@@ -54,12 +56,15 @@ def coefficient(loss: PolicyLoss, policy: float, old: float, engine: float, adva
 
 def clip_bounds(loss: PolicyLoss) -> tuple[float, float]:
     """Policy ratios (lower with A < 0, upper with A > 0) from which on a token is not trained; 0 and inf if none."""
-    bounds = []
-    for sign, none in ((-1.0, 0.0), (1.0, float("inf"))):
-        idle = (step for step in LONG_STEPS if coefficient(loss, -4.0 + sign * step, -4.0, -4.0, sign) == 0)
-        first = next(idle, None)
-        bounds.append(none if first is None else float(np.exp(sign * first)))
-    return bounds[0], bounds[1]
+    low, high = _first_idle(loss, -1.0), _first_idle(loss, 1.0)
+    return (0.0 if low is None else float(np.exp(-low))), (float("inf") if high is None else float(np.exp(high)))
+
+
+def _first_idle(loss: PolicyLoss, direction: float, sign: float | None = None) -> float | None:
+    """The first |log r| in a direction (up or down) from which on a token is not trained, nats."""
+    advantage = direction if sign is None else sign
+    steps = (step for step in LONG_STEPS if coefficient(loss, -4.0 + direction * step, -4.0, -4.0, advantage) == 0)
+    return next(steps, None)
 
 
 def repartition_gap(loss: PolicyLoss, sizes: Sequence[int], counts: Literal["token", "sequence"] = "token") -> float:
@@ -91,6 +96,63 @@ def ten_rows() -> PolicyBatch:
         logprobs=-2 + noise[0] + 0.3 * noise[2],
         advantages=torch.tensor([1.0, -1.0] * 5, dtype=torch.float64)[:, None].expand(10, 4).clone(),
     )
+
+
+def misplaced(loss: PolicyLoss) -> int:
+    """Number of tokens, of two rows of three, whose advantage, log-probs or weight move the gradients of others.
+
+    All policies are equal but at one token. A loss by sequence moves all tokens of that row alike, and may
+    take the advantage of the row from any of its tokens.
+    """
+    flat = torch.full((2, 3), -2.0, dtype=torch.float64)
+    ones = torch.ones_like(flat)
+    columns = {"advantages": ones, "logprobs": flat, "old_logprobs": flat, "engine_logprobs": flat, "weights": ones}
+    taken = ["weights"] if accepted(loss, {"weights": ones}) else []
+    names = ["advantages", "logprobs", "old_logprobs", "engine_logprobs", *taken]
+    changes = {name: {cell: [_moved(loss, columns, name, cell, by) for by in (-0.1, 0.1)] for cell in cells(flat)} for name in names}
+    return sum(astray(found, by_row=name == "advantages") for name, found in changes.items())
+
+
+def _moved(loss: PolicyLoss, columns: dict[str, Tensor], name: str, cell: Cell, by: float) -> Tensor:
+    """Change of the gradient (B, T) when one entry of one column is larger by that much."""
+    changed = columns[name].clone()
+    changed[cell] += by
+    after, before = (_gradient(loss, values) for values in ({**columns, name: changed}, columns))
+    return after - before
+
+
+def _gradient(loss: PolicyLoss, columns: dict[str, Tensor]) -> Tensor:
+    inputs = {name: values for name, values in columns.items() if name != "weights"}
+    batch = PolicyBatch(**inputs, mask=torch.ones_like(columns["logprobs"]))
+    return answer(loss, batch, weights=columns["weights"]).gradient
+
+
+def ignores_weights(loss: PolicyLoss) -> bool:
+    """Whether a loss that takes weights has the same gradient whatever they are."""
+    ones = torch.ones(2, 2, dtype=torch.float64)
+    batch = PolicyBatch(-2 * ones, -2 * ones, ones, -2 * ones, ones)
+    gradients = [answer(loss, batch, weights=size * ones).gradient for size in (1.0, 0.5)]
+    return bool(accepted(loss, {"weights": ones})) and torch.equal(*gradients)
+
+
+def sees_lag(loss: PolicyLoss) -> bool:
+    """Whether a token's gradient changes with the distance of the policy from pi_old, or of pi_old from mu."""
+    now = {sign: coefficient(loss, -4.0, -4.0, -4.0, sign) for sign in (-1.0, 1.0)}
+    moved = [(-4.0 + step, -4.0) for step in STEPS] + [(-4.0, -4.0 + step) for step in STEPS]
+    return any(
+        coefficient(loss, policy, -4.0, engine, sign) != before
+        for sign, before in now.items()
+        for policy, engine in moved
+    )
+
+
+def clip_inverted(loss: PolicyLoss) -> bool:
+    """Whether a likelier good token goes on being trained where a less likely one no longer is.
+
+    With A > 0 a clip ends the training of ratios above it; one that takes max for min ends it below.
+    """
+    above, below = (_first_idle(loss, direction, 1.0) for direction in (1.0, -1.0))
+    return below is not None and above is None
 
 
 def denominator_over(loss: PolicyLoss) -> Over:

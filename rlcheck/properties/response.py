@@ -1,4 +1,4 @@
-"""How a correction answers to a ratio: its direction, cap and band, read off a grid of one-token rows."""
+"""How a correction answers to a ratio: its direction, cap and band, and whose weight a ratio moves."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from rlcheck.properties.corrections import effective
+from rlcheck.properties.places import Cell, astray, cells
 from rlcheck.protocols import Correction
 from rlcheck.strategies import LogprobBatch
 
@@ -59,6 +61,23 @@ def off_reference_on_grid(correction: Correction, reference: Correction, ratios:
     gaps = np.abs(respond(correction, ratios).weights - respond(reference, ratios).weights)
     worst = int(np.argmax(np.nan_to_num(gaps, nan=np.inf)))
     return float(gaps[worst]), float(ratios[worst])
+
+
+def misplaced(correction: Correction, sizes: tuple[float, ...] = (-0.3, 0.3)) -> int:
+    """Number of tokens, of three rows of three, whose ratio moves the weights of others and not their own.
+
+    All ratios are 1 but one. A weight by sequence moves all tokens of that row alike, and none of another row.
+    """
+    flat = torch.full((3, 3), -4.0, dtype=torch.float64)
+    return astray({cell: [_moved(correction, flat, cell, size) for size in sizes] for cell in cells(flat)})
+
+
+def _moved(correction: Correction, flat: Tensor, cell: Cell, size: float) -> Tensor:
+    """Change of the weights (B, T) when one log-ratio is ``size`` nats instead of 0."""
+    engine = flat.clone()
+    engine[cell] -= size
+    after, before = (effective(correction, LogprobBatch(flat, mu, torch.ones(flat.shape))) for mu in (engine, flat))
+    return after.double() - before.double()
 
 
 def _rows(ratios: Array) -> LogprobBatch:

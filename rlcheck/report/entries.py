@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from rlcheck.diagnosis import Finding
 from rlcheck.measure import Measurement
 
 
@@ -19,6 +20,7 @@ class Entry:
     message: str = ""
     seconds: float = 0.0
     measurements: list[Measurement] = field(default_factory=list)
+    diagnosis: list[Finding] = field(default_factory=list)
     finished: bool = False
 
     @property

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rlcheck.keys import LISTENER, RECORDER, STACKS
+from rlcheck.keys import FINDINGS, LISTENER, RECORDER, STACKS
 
 if TYPE_CHECKING:
     from rlcheck.measure import Measurement
 
 PROPERTY = "rlcheck"
 STACK_PROPERTY = "rlcheck_stack"
+DIAGNOSIS_PROPERTY = "rlcheck_diagnosis"
 STREAM = "rlcheck_stream"
 
 
@@ -39,6 +40,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
     suite = item.nodeid.split("::")[0]
     if suite in item.config.stash[STACKS]:
         item.user_properties.append((STACK_PROPERTY, json.dumps({suite: item.config.stash[STACKS][suite]})))
+    if findings := item.stash.get(FINDINGS, None):
+        item.user_properties.append((DIAGNOSIS_PROPERTY, json.dumps([asdict(finding) for finding in findings])))
     if recorder is None or not recorder.measurements:
         return
     for m in recorder.measurements:

@@ -87,7 +87,7 @@ def _check(entry: Entry) -> dict[str, Any]:
         "skip_reason": entry.skip_reason,
         "seconds": entry.seconds,
         "measurements": [{name: getattr(m, name) for name in MEASUREMENT_FIELDS} for m in entry.measurements],
-        "diagnosis": [],
+        "diagnosis": [asdict(finding) for finding in entry.diagnosis],
         "message": entry.message,
     }
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
-from rlcheck.causes import describe
+from rlcheck.causes import CAUSES
+from rlcheck.diagnosis import LIKELY, Finding
 from rlcheck.measure import Measurement, Recorder, number
 from rlcheck.settings import Settings
 
@@ -20,19 +22,31 @@ def table_line(m: Measurement) -> str:
     return f"{MARKS[m.verdict]:<4} {named:<46} {n:<7} {m.threshold}".rstrip()
 
 
-def failure(recorder: Recorder, strict: bool = False) -> str:
+def failure(recorder: Recorder, findings: Sequence[Finding] = (), strict: bool = False) -> str:
     """The message of a failing check: every number beyond its threshold, and what that looks like."""
     beyond = recorder.having("fail") + (recorder.having("undecided") if strict else [])
     lines = [*recorder.errors, *recorder.explanations]
     for m in beyond:
         lines += [sentence(m), f"    threshold from: {m.source}"]
-    causes = dict.fromkeys(cause for m in beyond for cause in m.causes)
-    if causes:
-        lines += ["this looks like one of:", *(f"  - {describe(cause)}" for cause in causes)]
+    lines += diagnosis(findings)
     others = [m for m in recorder.measurements if m not in beyond]
     if others:
         lines += ["measured beside it:", *map(table_line, others)]
     return "\n".join(lines)
+
+
+def diagnosis(findings: Sequence[Finding]) -> Iterator[str]:
+    """What it looks like, with evidence and remedy; a line each for what is less likely."""
+    likely = [finding for finding in findings if finding.confidence >= LIKELY]
+    others = [finding for finding in findings if finding not in likely]
+    for heading, named in (("this looks like:", likely), ("less likely:", others)):
+        if named:
+            yield heading
+        for finding in named:
+            yield f"  - {finding.cause}: {CAUSES[finding.cause].title} (confidence {finding.confidence:.2f})"
+            if finding in likely:
+                yield f"      evidence: {finding.evidence}"
+                yield f"      look at: {finding.remedy}"
 
 
 def sentence(m: Measurement) -> str:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from rlcheck.diagnosis import Finding
 from rlcheck.measure import Measurement
 from rlcheck.report.entries import Entry
-from rlcheck.report.gather import PROPERTY, STACK_PROPERTY, STREAM
+from rlcheck.report.gather import DIAGNOSIS_PROPERTY, PROPERTY, STACK_PROPERTY, STREAM
 from rlcheck.report.json_file import write_json
 from rlcheck.report.terminal import write_section
 from rlcheck.settings import resolved
@@ -41,6 +42,8 @@ class Report:
         for key, value in report.user_properties:
             if key == PROPERTY:
                 entry.measurements = [_measurement(fields) for fields in json.loads(str(value))]
+            elif key == DIAGNOSIS_PROPERTY:
+                entry.diagnosis = [Finding(**fields) for fields in json.loads(str(value))]
             elif key == STACK_PROPERTY:
                 self._stacks.update(json.loads(str(value)))
         if report.when == "teardown":

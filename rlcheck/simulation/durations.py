@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special, stats
+from scipy import special
 
 from rlcheck.errors import RlcheckError
 
@@ -212,7 +212,7 @@ def _sample_ratio(ordered: Floats, size: int, level: float) -> StragglerRatio:
     above = np.cumsum((ordered * np.diff(below))[::-1])[::-1]
     projection = ordered * below[1:] + np.append(above[1:], 0.0)  # E[max(x, the others)]
     influence = (size * (projection - projection.mean()) - ratio * (ordered - mean)) / mean
-    half = stats.t.isf(level / 2, max(n / size - 1, 1)) * influence.std(ddof=1) / math.sqrt(n)
+    half = special.stdtrit(max(n / size - 1, 1), 1 - level / 2) * influence.std(ddof=1) / math.sqrt(n)
     return StragglerRatio(size, ratio, ratio - float(half), ratio + float(half))
 
 

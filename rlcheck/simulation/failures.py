@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import special
 
 from rlcheck.episodes import Episodes, codes
 
@@ -49,8 +49,8 @@ def hazard(elapsed: Floats, failed: Mask, bins: int = 5, level: float = 0.05) ->
     at_risk = np.array([np.clip(elapsed - low, 0.0, w).sum() for low, w in zip(edges, width, strict=False)])
     counts = np.histogram(elapsed[failed], edges)[0]
     with np.errstate(divide="ignore", invalid="ignore"):
-        low = np.nan_to_num(stats.chi2.ppf(level / 2, 2 * counts)) / 2 / at_risk
-        high = stats.chi2.isf(level / 2, 2 * counts + 2) / 2 / at_risk
+        low = np.nan_to_num(special.gammaincinv(counts, level / 2)) / at_risk
+        high = special.gammainccinv(counts + 1, level / 2) / at_risk
         return Hazard(edges, counts, at_risk, counts / at_risk, low, high)
 
 

@@ -18,12 +18,19 @@ ACROSS = limits(float32=1e-4, tf32=0.01, float16=0.02, bfloat16=0.1, quantised=0
 _DECODE = ("unfaithful_logprob", "placeholder_logprob", "shifted", "batch_dependent")
 
 
-def _comparison(
-    name: str, what: str, mean: Limits, causes: tuple[str, ...], variants: tuple[str, ...]
+def comparison(
+    name: str,
+    what: str,
+    mean: Limits,
+    causes: tuple[str, ...],
+    variants: tuple[str, ...],
+    topic: str = "batch_invariance",
 ) -> Iterator[Quantity]:
+    """Yield what is recorded of two scorings that should not differ, ``mean`` limiting the mean |difference|."""
+
     def quantity(suffix: str, unit: str, meaning: str, op: str = "", limit: Limits | float | None = None) -> Quantity:
         return Quantity(
-            f"batch_invariance.{name}_{suffix}",
+            f"{topic}.{name}_{suffix}",
             unit,
             f"{meaning}, {what}",
             op,
@@ -48,51 +55,63 @@ _SOURCES = {
 }
 
 ROWS = (
-    *_comparison(
+    *comparison(
         "micro_batch",
         "a micro-batch against each row alone (trainer)",
         ALONE,
         ("batch_dependent", "padding", "left_pad_positions"),
         ("B=2", "B=4", "B=N"),
     ),
-    *_comparison(
+    *comparison(
         "neighbours",
         "a row among other neighbours (trainer)",
         ALONE,
         ("batch_dependent", "padding"),
         ("shuffled", "replaced"),
     ),
-    *_comparison(
+    *comparison(
         "padding",
         "a padded batch against each row alone (trainer)",
         ALONE,
         ("padding", "left_pad_positions", "batch_dependent"),
         ("left", "right"),
     ),
-    *_comparison(
+    *comparison(
         "packing",
         "packed rows against each row alone, and beside another document (trainer)",
         ALONE,
         ("packing_leak",),
         ("packed", "replaced"),
     ),
-    *_comparison(
+    *comparison("threads", "two threads against one (trainer on a CPU)", ALONE, ("batch_dependent",), ("",)),
+    *comparison(
         "training", "the loss's forward against the log-prob forward", ALONE, ("train_forward_differs",), ("",)
     ),
-    *_comparison(
+    *comparison(
         "engine_batch",
         "a batch against each row alone (engine, prefill scoring)",
         ALONE,
         ("batch_dependent", "padding", "left_pad_positions"),
         ("B=10", "B=N", "shuffled"),
     ),
-    *_comparison("decode", "decode against prefill scoring (engine)", ACROSS, _DECODE, ("",)),
-    *_comparison(
+    *comparison("decode", "decode against prefill scoring (engine)", ACROSS, _DECODE, ("",)),
+    *comparison(
         "prefix_cache",
         "the same samples with the prompts cached, and drawn again without",
         ACROSS,
         ("stale_prefix_cache", "batch_dependent"),
         ("hit", "again"),
+    ),
+    Quantity(
+        "batch_invariance.control_unchanged_rows",
+        "rows",
+        "rows given other token ids whose log-probs stayed the same to the last bit (negative control)",
+        "==",
+        0,
+        kind="exact",
+        source="log-probs of other tokens are others: without this a comparison proves nothing",
+        causes=("stale_scores",),
+        variants=("neighbours", "packing", "engine_batch"),
     ),
     Quantity(
         "batch_invariance.prefix_cache_share", "", "share of tokens drawn alike, hence compared", variants=("hit",)

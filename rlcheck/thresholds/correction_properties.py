@@ -10,7 +10,8 @@ def _inputs(name: str, claim: str, *causes: str) -> Quantity:
 
 
 ROWS = (
-    _inputs("raised", "it returns weights (B, T) or (B, 1)", "broadcast", "empty_batch"),
+    _inputs("raised", "it returns weights (B, T) or (B, 1)", "broadcast"),
+    _inputs("raised_when_empty", "a batch without tokens is harmless", "empty_batch"),
     _inputs("attached", "the weights are detached", "weight_not_detached"),
     _inputs("outside_mask", "weights are exactly 0 outside the mask", "masked_trains", "masked_nan"),
     _inputs("moved_by_garbage", "values outside the mask do not matter", "masked_trains", "masked_nan"),
@@ -33,6 +34,14 @@ ROWS = (
         source="no correction in use weights a likelier token less",
         causes=("band_inverted",),
     ),
+    never(
+        "correction_properties.misplaced",
+        "tokens",
+        "tokens whose ratio moves the weights of others, not their own",
+        "shifted",
+        "permuted_columns",
+        "broadcast",
+    ),
     Quantity(
         "correction_properties.off_reference_on_grid",
         "",
@@ -42,6 +51,16 @@ ROWS = (
         kind="exact",
         source="your declaration (rlcheck.declare)",
         causes=("band_inverted", "double_correction"),
+    ),
+    Quantity(
+        "correction_properties.metric_off",
+        "",
+        "largest relative difference of a metric that the correction logs from that of the raw ratios",
+        "<=",
+        1e-3,
+        kind="exact",
+        source="docs/metrics.md: what is logged by that name is taken before any cap or rejection",
+        causes=("capped_metric",),
     ),
     Quantity("correction_properties.slope", "", "d log w / d log rho at rho = 1: 1 for weights by ratio"),
     Quantity("correction_properties.cap", "", "largest weight for rho from 0.05 to 20"),

@@ -13,6 +13,9 @@ from rlcheck import lm
 from rlcheck.errors import RlcheckError
 from rlcheck.rollouts import Rollouts
 
+SPREAD_OF_ZEROS = 0.1
+"""Standard deviation that ``perturb`` ascribes to a parameter of zeros, about that of an adapter in training."""
+
 
 class TransformersTrainer:
     """Recomputes log-probs of given tokens at the parameters of their rollouts.
@@ -87,14 +90,17 @@ class TransformersTrainer:
 
     @torch.no_grad()
     def perturb(self, scale: float, seed: int) -> None:
-        """Move every floating-point parameter by ``scale`` times its own standard deviation, at random."""
+        """Move every trained parameter by ``scale`` times its own standard deviation, at random.
+
+        A constant one moves by ``scale`` times its value, one of zeros (a bias, a fresh adapter) by ``scale``
+        times ``SPREAD_OF_ZEROS``. From equal weights and seed it gives equal weights.
+        """
         if not self._before_perturb:
             self._before_perturb = {n: p.detach().clone() for n, p in self.model.named_parameters()}
         generator = torch.Generator().manual_seed(seed)
-        for parameter in self.model.parameters():
+        for parameter in trained_parameters(self.model):
             noise = torch.randn(parameter.shape, generator=generator).to(parameter)
-            spread = parameter.float().std(correction=0).to(parameter)
-            parameter.add_(scale * (spread if spread > 0 else parameter.abs().mean()) * noise)
+            parameter.add_(scale * spread(parameter) * noise)
         self.version = (self.version or 0) + 1
 
     @torch.no_grad()
@@ -108,8 +114,31 @@ class TransformersTrainer:
         self.version = (self.version or 0) + 1
 
     def fingerprint(self) -> dict[str, str]:
-        """sha256 of every tensor by name."""
+        """sha256 of every tensor that ``weights`` would push, by name."""
         return lm.fingerprint(self.model)
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """What an engine must hold to sample this policy: every tensor by name, adapters merged."""
+        return lm.merged_state(self.model)
+
+    def base_logprobs(self, rollouts: Rollouts) -> list[npt.NDArray[np.float32]] | None:
+        """Log-probs of the base model, without its low-rank adapters; None where it has none."""
+        if not lm.adapted_layers(self.model):
+            return None
+        with lm.adapters_off(self.model):
+            return self.logprobs(rollouts)
 
     def _how(self, batch_size: int | None, layout: lm.Layout) -> dict[str, Any]:
         return {"batch_size": batch_size, "layout": layout, "eval_mode": self._eval_mode}
+
+
+def trained_parameters(model: Any) -> list[torch.nn.Parameter]:
+    """Return the floating-point parameters that an optimiser would move; all of them where all are frozen."""
+    parameters = [parameter for parameter in model.parameters() if parameter.is_floating_point()]
+    return [parameter for parameter in parameters if parameter.requires_grad] or parameters
+
+
+def spread(parameter: torch.Tensor) -> float:
+    """Return a parameter's standard deviation; that of a constant is its absolute value."""
+    values = parameter.float()
+    return float(values.std(correction=0)) or float(values.abs().mean()) or SPREAD_OF_ZEROS

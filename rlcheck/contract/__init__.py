@@ -1,0 +1,1 @@
+"""What an engine and a trainer promise about the log-probs of one policy: pure functions on arrays."""

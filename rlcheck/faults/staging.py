@@ -1,0 +1,108 @@
+"""The embedded stack as a stage for planted faults, and what became of each."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from rlcheck import corrections
+from rlcheck.errors import RlcheckError, closest
+from rlcheck.faults import episodes
+from rlcheck.faults.planting import Run, Stage
+from rlcheck.faults.registry import FAULTS, Fault
+
+ON_A_MODEL = {"rlcheck_engine", "rlcheck_trainer", "rlcheck_weight_sync", "rlcheck_chat", "rlcheck_tokenizer"}
+"""Fixtures of a stack that holds a model; faults of the others are the same in every dtype."""
+
+BAND = {"lower": 0.6, "upper": 1.4}
+"""Bounds that are not reciprocal, so that a band on mu/pi differs from one on pi/mu."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One fault planted once: which checks failed, and which cause was ranked first with what confidence."""
+
+    fault: Fault
+    dtype: str
+    seed: int
+    failed: tuple[str, ...]
+    named: str
+    confidence: float
+    seconds: float
+    inapplicable: str = ""
+
+    @classmethod
+    def of(cls, fault: Fault, dtype: str, seed: int, run: Run) -> Trial:
+        """What a run says."""
+        failed = tuple(dict.fromkeys(result.nodeid.split("::")[-1].split("[")[0] for result in run.failed))
+        best = run.ranked[0].confidence if run.ranked else 0.0
+        ran = any(result.outcome != "skipped" or result.measurements for result in run.results)
+        why = run.inapplicable or ("" if ran else "no check of this stack looks at it")
+        return cls(fault, dtype, seed, failed, run.named, best, run.seconds, why)
+
+    @property
+    def caught(self) -> bool:
+        """Whether any check failed."""
+        return bool(self.failed)
+
+    @property
+    def right(self) -> bool:
+        """Whether the cause planted was ranked first."""
+        return self.named == self.fault.cause
+
+
+def choose(globs: Sequence[str]) -> list[Fault]:
+    """The faults whose name, cause or fixture matches one of the globs; all without any.
+
+    Raises ``RlcheckError`` for a glob that matches nothing.
+    """
+    chosen = [fault for fault in FAULTS.values() if not globs or any(_matches(fault, glob) for glob in globs)]
+    for glob in globs:
+        if not any(_matches(fault, glob) for fault in chosen):
+            raise RlcheckError(f"no fault matches {glob!r}: {closest(glob, FAULTS)}")
+    return chosen
+
+
+def sweep(faults: Iterable[Fault], dtypes: Sequence[str], seeds: Iterable[int]) -> Iterator[Trial]:
+    """Plant each fault once a seed, in every dtype where it sits in a stack that holds a model."""
+    seeds = list(seeds)
+    for fault in faults:
+        for dtype in dtypes if fault.fixture in ON_A_MODEL else dtypes[:1]:
+            for seed in seeds:
+                yield Trial.of(fault, dtype, seed, plant(fault, seed, dtype))
+
+
+def plant(fault: Fault, seed: int, dtype: str = "float32") -> Run:
+    """Run the checks of a fault's topics on the embedded stack with the fault planted, until three have failed."""
+    more = ["--rlcheck-seed", str(seed), "--maxfail", "3"]
+    return stage(dtype, fault.model).run(fault, seed, beside(fault), more)
+
+
+@functools.cache
+def stage(dtype: str, model: str = "embedded") -> Stage:
+    """The embedded stack in a folder of its own, its models built once."""
+    folder = Path(tempfile.mkdtemp(prefix="rlcheck-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    stack = ["--rlcheck-model", model, "--rlcheck-dtype", dtype]
+    return Stage([str(folder), "--rootdir", str(folder), "-c", str(folder / "pytest.ini"), *stack])
+
+
+def beside(fault: Fault) -> dict[str, Any]:
+    """What else the default stack needs for a fault: a band to invert, a pipeline whose log has room for it."""
+    if fault.fixture == "rlcheck_episodes":
+        return {"rlcheck_pipeline": episodes.DESIGN}
+    if fault.fixture == "rlcheck_correction" and "staleness_dose_response" not in fault.topics:
+        return {"rlcheck_correction": corrections.from_name("mis", **BAND)}
+    return {}
+
+
+def _matches(fault: Fault, glob: str) -> bool:
+    return any(fnmatchcase(name, glob) for name in (fault.name, fault.cause, fault.fixture))

@@ -1,0 +1,401 @@
+"""Pushed weights: planted faults fail and are named, healthy stacks pass, and every trial puts everything back.
+
+``RLCHECK_SEEDS=50`` sweeps more seeds.
+"""
+
+import importlib
+import os
+
+import numpy as np
+import pytest
+import torch
+from conftest import SEEDS
+from test_faults import PLANT, failed_checks
+
+from rlcheck import RlcheckError, models
+from rlcheck.blocks import params
+from rlcheck.engines import TransformersEngine
+from rlcheck.faults import FAULTS
+from rlcheck.faults.adapters import adapt
+from rlcheck.faults.kv_cache import Float8Engine
+from rlcheck.faults.weight_sync import ChangedLoads, untie
+from rlcheck.measure import Recorder
+from rlcheck.prompts import random_prompts
+from rlcheck.thresholds import Thresholds
+from rlcheck.trainers import TransformersTrainer
+from rlcheck.weight_sync import InProcess, arrivals, changed, run_trial
+
+checks = importlib.import_module("rlcheck.checks.check_weight_sync")
+SYNC_FAULTS = [name for name, fault in FAULTS.items() if fault.topics == ("weight_sync",)]
+FEW = SEEDS if "RLCHECK_SEEDS" in os.environ else [0]
+ALL = [name for name in vars(checks) if name.startswith("check_")]
+
+
+def stack(model="embedded", engine="float32", trainer=None):
+    """Engine and trainer; for ``embedded`` on the smaller tied model with its head untied."""
+    first, second = models.load_pair("embedded-tied", (engine, trainer or engine))
+    if model == "embedded":
+        untie(first)
+        untie(second)
+    return TransformersEngine(first, name=model), TransformersTrainer(second, name=model)
+
+
+def trial_of(engine, trainer, sync=None, seed=0):
+    rollouts = engine.sample(random_prompts(512)[:6], params(engine, seed, 0).replace(max_tokens=12))
+    return run_trial(engine, trainer, sync or InProcess(trainer, engine), rollouts, seed)
+
+
+def measured(trial, check, numerics="float32", **declared):
+    """Run one check on a trial; None where it is skipped."""
+    recorder = Recorder(Thresholds(), numerics)
+    arguments = {"rlcheck_pushed": trial, "rlcheck_measure": recorder, "rlcheck_declarations": declared}
+    run = getattr(checks, check)
+    try:
+        run(**{name: arguments[name] for name in run.__annotations__ if name != "return"})
+    except pytest.skip.Exception:
+        return None
+    return recorder
+
+
+def failures(trial, numerics="float32", **declared):
+    """Failed numbers of all checks."""
+    found = [measured(trial, check, numerics, **declared) for check in ALL]
+    return [m for recorder in found if recorder for m in recorder.having("fail")]
+
+
+def labels(found):
+    return {m.label.removeprefix("weight_sync.") for m in found}
+
+
+def planted(name, seed, dtype="float32"):
+    """Engine, trainer and push of a stack with one fault."""
+    fault = FAULTS[name]
+    engine, trainer = stack(fault.model, dtype)
+    generator = np.random.default_rng(seed)
+    if fault.fixture == "rlcheck_engine":
+        return fault.plant(engine, generator), trainer, None
+    return engine, trainer, fault.plant(InProcess(trainer, engine), generator)
+
+
+# -- planted faults and healthy stacks -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", FEW)
+@pytest.mark.parametrize("name", SYNC_FAULTS)
+def test_a_planted_fault_fails_a_check_that_names_its_cause(name, seed):
+    fault = FAULTS[name]
+    dtype = "bfloat16" if seed % 2 else "float32"
+    trial = trial_of(*planted(name, seed, dtype), seed)
+    numerics = "quantised" if fault.cause == "kv_scale" else dtype
+    assert trial.tells(numerics)
+    assert fault.cause in {cause for m in failures(trial, numerics) for cause in m.causes}, fault.summary
+
+
+OWN_GATES = {
+    "cache_kept": {"cached_mean_abs", "cached_first_token_mean_abs"},
+    "blocks_kept": {"cached_mean_abs", "cached_first_token_mean_abs"},
+    "wakes_up_old": {"mean_abs[woken]", "first_token_mean_abs[woken]", "rows_of_earlier_weights[woken]"},
+}
+
+
+@pytest.mark.parametrize("name", OWN_GATES)
+def test_a_localised_fault_fails_its_own_gates_only(name):
+    found = labels(failures(trial_of(*planted(name, 0))))
+    assert found
+    assert all(any(label.startswith(gate) for gate in OWN_GATES[name]) for label in found)
+
+
+@pytest.mark.parametrize("seed", FEW)
+@pytest.mark.parametrize("model", ["embedded", "embedded-tied"])
+@pytest.mark.parametrize("dtypes", [("float32",), ("bfloat16",), ("bfloat16", "float32")])
+def test_a_healthy_stack_passes(dtypes, model, seed):
+    trial = trial_of(*stack(model, *dtypes), seed=seed)
+    assert trial.tells(dtypes[0])
+    assert not failures(trial, dtypes[0])
+    assert all(measured(trial, check, dtypes[0]) for check in ALL)
+
+
+def test_a_tied_head_follows_the_embedding_that_alone_is_sent():
+    engine, trainer = stack("embedded-tied")
+
+    def push():
+        weights = {name: weight for name, weight in trainer.weights().items() if name != "lm_head.weight"}
+        engine.model.load_state_dict(weights, strict=False)
+        engine.reset_prefix_cache()
+        engine.version += 1
+
+    assert not failures(trial_of(engine, trainer, push))
+
+
+def test_engine_and_trainer_on_one_module_need_no_copy():
+    engine, _ = stack()
+    trainer = TransformersTrainer(engine.model)
+    trial = trial_of(engine, trainer, engine.reset_prefix_cache)
+    assert {m.name for m in failures(trial)} == {"weight_sync.stuck_versions"}  # nobody counted
+
+
+def test_a_cache_kept_by_declaration_is_reported():
+    trial = trial_of(*planted("cache_kept", 1))
+    assert labels(failures(trial)) == {
+        f"cached_{what}[{push}]" for what in ("mean_abs", "first_token_mean_abs") for push in ("first", "second")
+    }
+    assert not failures(trial, kv_across_sync=True)
+
+
+@pytest.mark.parametrize("seed", FEW)
+def test_an_fp8_cache_that_keeps_its_scales_passes_when_declared(seed):
+    engine, trainer = stack()
+    assert not failures(trial_of(Float8Engine(engine, 2048.0, 4096.0), trainer, seed=seed), "quantised")
+
+
+@pytest.mark.parametrize("seed", FEW)
+def test_a_merged_adapter_passes(seed):
+    engine, trainer = stack()
+    adapt(trainer.model, 4, seed)
+    trial = trial_of(engine, trainer, seed=seed)
+    assert "base" in trial.stages["first"].others
+    assert trial.tells("float32")
+    assert not failures(trial)
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_a_real_peft_adapter(merged):
+    peft = pytest.importorskip("peft")
+    engine, trainer = stack()
+    config = peft.LoraConfig(r=8, target_modules=["q_proj", "v_proj", "down_proj"], lora_alpha=16)
+    trainer = TransformersTrainer(peft.get_peft_model(trainer.model, config).get_base_model())
+
+    def push():
+        with torch.no_grad():
+            base = {
+                name.replace(".base_layer", ""): weight
+                for name, weight in trainer.model.state_dict().items()
+                if "lora_" not in name
+            }
+        engine.load_weights(trainer.weights() if merged else base)
+
+    trial = trial_of(engine, trainer, push)
+    assert trial.tells("float32")
+    assert ("base_adapter" in {cause for m in failures(trial) for cause in m.causes}) == (not merged)
+    assert bool(failures(trial)) == (not merged)
+
+
+# -- single facts ----------------------------------------------------------------------------------------
+
+
+def test_one_stale_replica_of_two_is_counted_in_rows():
+    engine, trainer = stack()
+    stale = TransformersEngine(stack()[0].model)
+    sample = engine.sample
+
+    def shared(prompts, asked):
+        fresh, old = sample(prompts, asked), stale.sample(prompts, asked)
+        return fresh.concatenate([(old if row == 2 else fresh).select([row]) for row in range(len(fresh))])
+
+    engine.sample = shared
+    found = labels(failures(trial_of(engine, trainer)))
+    assert {"rows_of_earlier_weights[first]", "rows_of_earlier_weights[second]", "mean_abs[first]"} <= found
+
+
+def test_a_step_too_small_to_tell_is_noticed():
+    engine, trainer = stack(engine="bfloat16")
+    perturb = trainer.perturb
+    trainer.perturb = lambda scale, seed: perturb(scale / 100, seed)
+    assert not trial_of(engine, trainer).tells("bfloat16")
+
+
+def test_engine_and_trainer_that_disagreed_before_are_not_blamed_on_the_push():
+    engine, trainer = stack()
+    trainer.logprobs = lambda rollouts, score=trainer.logprobs: [row - 0.3 for row in score(rollouts)]
+    recorder = measured(trial_of(engine, trainer), "check_engine_follows_the_trainer")
+    assert not recorder.having("fail")
+    assert "disagree before any push" in recorder.measurements[1].note
+
+
+def test_a_trainer_whose_batches_have_a_multiple_is_asked_for_nothing_else():
+    engine, trainer = stack()
+    sizes = set()
+    trainer.batch_multiple = 8
+    trainer.logprobs = lambda rollouts, score=trainer.logprobs: sizes.add(len(rollouts)) or score(rollouts)
+    assert not failures(trial_of(engine, trainer))
+    assert {size % 8 for size in sizes} == {0}
+
+
+def test_versions():
+    engine, trainer = stack()
+    stuck = ChangedLoads(engine, lambda weights, number: weights)
+    stuck.load_weights = lambda weights: ChangedLoads.load_weights(stuck, weights, version=0)
+    assert labels(failures(trial_of(stuck, trainer))) == {
+        f"stuck_versions[{stage}]" for stage in ("first", "second", "restored")
+    }
+    constant = property(lambda self: 7, lambda self, value: None)
+    trainer.__class__ = type("Uncounted", (TransformersTrainer,), {"version": constant})
+    assert not failures(trial_of(stuck, trainer))
+    trainer.__class__ = TransformersTrainer
+    sample = engine.sample
+    engine.sample = lambda prompts, asked: (lambda r: r.replace(versions=r.versions - 1))(sample(prompts, asked))
+    assert labels(failures(trial_of(engine, trainer))) == {
+        f"mistagged_tokens[{x}]" for x in ("first", "second", "restored")
+    }
+
+
+BEFORE = {"embed": "a", "q": "b", "frozen": "c", "norm.0": "1", "norm.1": "1"}
+AFTER = {"embed": "A", "q": "B", "frozen": "c", "norm.0": "2", "norm.1": "3"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "unmoved", "foreign"),
+    [
+        ((BEFORE, AFTER), (), ()),
+        ((BEFORE, AFTER | {"q": "b"}), ("q",), ()),
+        ((BEFORE, AFTER | {"norm.0": "3", "norm.1": "2"}), (), ("norm.0", "norm.1")),
+        (({"tok": "a", "head": "a", "buffer": "x"}, {"tok": "A", "head": "a", "buffer": "x"}), ("head",), ()),
+        (({"renamed": "1", "qkv": "fused"}, {"renamed": "3", "qkv": "fused"}), (), ()),
+        (({"q": "b16"}, {"q": "B16"}), (), ()),
+        (({"q": "b16"}, {"q": "b16"}), ("q",), ()),
+    ],
+)
+def test_which_tensors_arrived(engine, unmoved, foreign):
+    found = arrivals((BEFORE, AFTER), engine)
+    assert (found.unmoved, found.foreign, found.untied) == (unmoved, foreign, ())
+    assert found.judged
+
+
+def test_tied_tensors_that_part():
+    trainer = {"embed": "a", "head": "a"}, {"embed": "A", "head": "A"}
+    assert arrivals(trainer, ({"embed": "x", "head": "x"}, {"embed": "X", "head": "x"})).untied == ("embed", "head")
+    assert arrivals(trainer, ({"embed": "x", "head": "y"}, {"embed": "X", "head": "Y"})).untied == ()
+    assert changed({"a": "1", "b": "2"}, {"a": "1", "c": "2"}) == ("b", "c")
+
+
+# -- everything is put back --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("failing", [None, 1, 2, 3])
+def test_weights_are_put_back_whatever_fails(failing):
+    engine, trainer = stack()
+    clean = engine.fingerprint()
+    pushes = []
+
+    def push():
+        pushes.append(engine.version)
+        InProcess(trainer, engine)()
+        if len(pushes) == failing:
+            raise OSError("connection lost")
+
+    if failing:
+        with pytest.raises(OSError, match="connection lost"):
+            trial_of(engine, trainer, push)
+    else:
+        trial_of(engine, trainer, push)
+    assert clean == engine.fingerprint() == trainer.fingerprint()
+    assert len(pushes) == {None: 3, 1: 2, 2: 3, 3: 3}[failing]
+
+
+def test_weights_are_put_back_when_sampling_fails():
+    engine, trainer = stack()
+    clean, sample, calls = engine.fingerprint(), engine.sample, []
+
+    def failing(prompts, asked):
+        calls.append(prompts)
+        if len(calls) == 5:
+            raise RlcheckError("out of memory")
+        return sample(prompts, asked)
+
+    engine.sample = failing
+    with pytest.raises(RlcheckError, match="out of memory"):
+        trial_of(engine, trainer)
+    assert clean == engine.fingerprint() == trainer.fingerprint()
+
+
+# -- through the public fixtures -----------------------------------------------------------------------------
+
+CONFTEST = """
+import pytest
+from rlcheck import models
+from rlcheck.engines import TransformersEngine
+from rlcheck.trainers import TransformersTrainer
+
+PAIR = models.load_pair("embedded-tied", ("float32", "float32"))
+
+class Engine(TransformersEngine):
+    {engine}
+
+class Trainer(TransformersTrainer):
+    {trainer}
+
+@pytest.fixture(scope="session")
+def rlcheck_engine():
+    return Engine(PAIR[0])
+
+@pytest.fixture(scope="session")
+def rlcheck_trainer():
+    return Trainer(PAIR[1])
+"""
+
+
+@pytest.mark.parametrize(
+    "name", ["cache_kept", "wakes_up_old", "tensors_lost", "head_of_its_own", "adapter_not_sent", "scale_dropped"]
+)
+def test_faults_planted_through_fixtures_are_caught(inner, name):
+    fault = FAULTS[name]
+    text = PLANT.format(fixture=fault.fixture, name=name, seed=0)
+    stack = ("--rlcheck-model", fault.model, "--rlcheck-dtype", "float32", "--rlcheck-tokens", "192")
+    result = inner(*stack, "-k", "weight_sync", conftest=text)
+    assert failed_checks(result), fault.summary
+    result.stdout.fnmatch_lines([f"*  - {fault.cause}: *"])
+    if name == "tensors_lost":
+        result.stdout.fnmatch_lines(["unmoved (first): *", "weight_sync.unmoved_tensors[[]first[]] = 3 tensors *"])
+
+
+ALLOWED = "rlcheck_allow_perturb = true"
+
+
+@pytest.mark.parametrize(
+    ("engine", "trainer", "ini", "reason"),
+    [
+        ("pass", "pass", "", "the trainer is your own: give --rlcheck-allow-perturb"),
+        ("load_weights = property()", "pass", ALLOWED, "load_weights(weights) of the engine"),
+        ("pass", "weights = property()", ALLOWED, "weights() of the trainer"),
+        ("pass", "restore = property()", ALLOWED, "no perturb(scale, seed) and restore()"),
+    ],
+)
+def test_what_a_stack_of_ones_own_must_give(inner, engine, trainer, ini, reason):
+    conftest = CONFTEST.format(engine=engine, trainer=trainer)
+    result = inner("-k", "weight_sync", "-rs", "--rlcheck-tokens", "192", ini=ini, conftest=conftest)
+    assert result.parseoutcomes()["skipped"] == len(ALL)
+    result.stdout.fnmatch_lines([f"*{reason}*"])
+
+
+@pytest.mark.parametrize(("arguments", "ini"), [(["--rlcheck-allow-perturb"], ""), ([], ALLOWED)])
+def test_a_trainer_of_ones_own_is_moved_when_that_is_allowed(inner, arguments, ini):
+    conftest = CONFTEST.format(engine="pass", trainer="pass")
+    result = inner("-k", "weight_sync", "--rlcheck-tokens", "192", *arguments, ini=ini, conftest=conftest)
+    assert result.parseoutcomes()["passed"] == len(ALL)
+
+
+def test_a_push_that_raises_is_told_and_undone(inner):
+    text = (
+        CONFTEST.format(engine="pass", trainer="pass")
+        + """
+@pytest.fixture(scope="session")
+def rlcheck_weight_sync():
+    def push():
+        raise OSError("connection lost")
+    before = PAIR[1].state_dict()["lm_head.weight"].sum().item()
+    yield push
+    assert PAIR[1].state_dict()["lm_head.weight"].sum().item() == before
+"""
+    )
+    result = inner("-k", "engine_follows", "--rlcheck-tokens", "192", "--rlcheck-allow-perturb", conftest=text)
+    result.assert_outcomes(errors=1, deselected=result.parseoutcomes()["deselected"])
+    result.stdout.fnmatch_lines(["*OSError: connection lost*"])
+
+
+def test_without_members_a_check_names_what_it_lacks(inner):
+    lacking = "acquire = fingerprint = reset_prefix_cache = property()\n    load_weights = lambda self, weights: "
+    text = CONFTEST.format(engine=lacking + "self.model.load_state_dict(weights) and None", trainer="pass")
+    result = inner("-k", "weight_sync", "-rs", "--rlcheck-tokens", "192", ini=ALLOWED, conftest=text)
+    assert failed_checks(result) == {"check_cached_prompts_follow", "check_version_moves"}
+    for reason in ("no release() and acquire()", "the engine has no fingerprint()"):
+        result.stdout.fnmatch_lines([f"*{reason}*"])

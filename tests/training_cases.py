@@ -1,0 +1,69 @@
+"""Run the checks of training loops in this process, without an inner pytest run."""
+
+import functools
+import importlib
+import inspect
+
+import pytest
+
+from rlcheck import corrections
+from rlcheck.measure import Recorder
+from rlcheck.report import messages
+from rlcheck.settings import Settings
+from rlcheck.thresholds import Thresholds
+from rlcheck.tinyagent import MINI, TinyAgentLoop
+from rlcheck.traces import LoopRuns
+
+
+def mini(**recipe):
+    """The loop of the default suite, or a variation of it."""
+    return TinyAgentLoop.of_size(MINI, **{"episodes": 32, "recompute": True, **recipe})
+
+
+class Remembered(TinyAgentLoop):
+    """A loop whose healthy runs are made once for all faults."""
+
+    @functools.cache  # noqa: B019
+    def on_policy(self, steps, seed):
+        return super().on_policy(steps, seed)
+
+    @functools.cache  # noqa: B019
+    def frozen(self, steps, seed):
+        return super().frozen(steps, seed)
+
+    __hash__ = object.__hash__
+
+
+@functools.cache
+def remembered():
+    return Remembered(mini().base, mini().recipe)
+
+
+def run(topic, *, loop=None, arms=None, correction="tis", seed=0, steps=7):
+    """The recorder of each check of a topic by name; the reason where it skips. Without ``correction`` fewer."""
+    given = corrections.from_name(correction) if isinstance(correction, str) else correction
+    parts = {
+        "rlcheck_training_runs": loop and LoopRuns(loop, seed, steps),
+        "rlcheck_staleness_arms": arms,
+        "rlcheck_correction": given,
+        "rlcheck_settings": Settings(seed=seed),
+    }
+    module = importlib.import_module(f"rlcheck.checks.check_{topic}")
+    found = {}
+    for name, check in inspect.getmembers(module, inspect.isfunction):
+        wanted = inspect.signature(check).parameters
+        if name.startswith("check_") and all(parts.get(part, part == "rlcheck_measure") for part in wanted):
+            recorder = Recorder(Thresholds())
+            try:
+                check(**{part: recorder if part == "rlcheck_measure" else parts[part] for part in wanted})
+                assert not recorder.errors
+                found[name] = recorder
+            except pytest.skip.Exception as reason:
+                found[name] = str(reason)
+    return found
+
+
+def failures(topic, **parts):
+    """The messages of the checks that fail, by name."""
+    found = run(topic, **parts).items()
+    return {name: messages.failure(each) for name, each in found if isinstance(each, Recorder) and each.having("fail")}
