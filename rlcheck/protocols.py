@@ -34,8 +34,9 @@ class Trainer(Protocol):
     """The trainer that recomputes log-probs.
 
     Optional members, used where present: ``logprobs(..., layout=)`` ("right", "left", "packed"),
-    ``distribution``, ``token_stats(rollouts)``, ``training_logprobs(rollouts)``, ``gradient``, ``perturb``
-    and ``restore``, ``batch_multiple``, ``version``, ``fingerprint()``, ``info``.
+    ``distribution``, ``token_stats(rollouts)``, ``training_logprobs(rollouts)``,
+    ``gradient(rollouts, partition)`` (of the loss over micro-batches of the given rows, by parameter, with
+    ``rollouts.advantages``), ``perturb`` and ``restore``, ``batch_multiple``, ``version``, ``fingerprint()``, ``info``.
     """
 
     def logprobs(self, rollouts: Rollouts, *, batch_size: int | None = None) -> list[npt.NDArray[np.float32]]:

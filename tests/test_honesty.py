@@ -202,7 +202,7 @@ def test_errors_are_told_once_and_users_own_are_left_alone(inner, pytester):
     pytester.runpytest_inprocess().assert_outcomes(xfailed=1)
 
 
-def test_a_suite_without_a_check_says_so(inner):
+def test_a_suite_holds_the_checks_that_its_override_can_change(inner):
     text = "import pytest\n@pytest.fixture(scope='session')\ndef rlcheck_chat(): return None\n"
     result = inner(conftest=text)
-    result.stdout.fnmatch_lines(["rlcheck: suite conftest.py: 0 checks, overrides rlcheck_chat"])
+    result.stdout.fnmatch_lines(["rlcheck: suite conftest.py: 1 checks, overrides rlcheck_chat"])
