@@ -73,7 +73,7 @@ def test_scoring_differently_the_second_time_fails(inner, engine, trainer):
 
 def test_a_trainer_fixed_at_temperature_one_is_no_fault(inner):
     fixed = stack(trainer="rows = [log_policy(1.0)[row].astype(np.float32) for row in rollouts.responses()]")
-    result = inner("-k", "temperature", "-rs", conftest=fixed)
+    result = inner("-k", "temperature_is_shared", "-rs", conftest=fixed)
     assert outcomes(result) == {"skipped": 1}
     result.stdout.fnmatch_lines(["*hardly depend on rollouts.params.temperature*"])
 
