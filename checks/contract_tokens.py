@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 GRADIENT_ROWS = 2
+SPELLING = "the tokenizer's own doing; record sampled_ids to have ids judged"
 REPLAYED = "declared batch_reuse: a row may stand there several times"
 
 
@@ -69,9 +70,9 @@ def check_completions_answer_their_prompts(
         pytest.skip("all prompts are equal")
     if not found.decisive:
         pytest.skip("completions score alike after every prompt: none can be told to answer another")
-    n = len(found.rows)
-    rlcheck_measure("contract.rows_of_another_prompt", len(found.mistaken), n=n, reported=pair.reported)
-    rlcheck_measure("contract.prompt_margin", -found.advantage.max(), n=n)
+    n = len(found.trials)
+    rlcheck_measure("contract.rows_of_another_prompt", len(found.mistaken), n=n)
+    rlcheck_measure("contract.prompt_margin", -max(trial.gain for trial in found.trials), n=n)
 
 
 def check_endings_are_kept_and_trained(
@@ -114,7 +115,8 @@ def check_only_sampled_tokens_are_trained(
     if distribution is not None:
         pair = request.getfixturevalue("rlcheck_pairs")(0)
         unsampled = tokens.unsampled_rows(pair, distribution)
-        rlcheck_measure("contract.rows_unsampled", len(unsampled), n=len(pair.rollouts), reported=pair.reported)
+        reported = "" if tokens.one_policy(pair) else pair.reported
+        rlcheck_measure("contract.rows_unsampled", len(unsampled), n=len(pair.rollouts), reported=reported)
     if not rlcheck_measure.measurements:
         pytest.skip(
             "nothing tells who made a token: give the trainer distribution(rollouts, positions), or turn_ids < 0"
@@ -166,12 +168,12 @@ def check_ids_are_not_retokenised(
     rlcheck_rollouts: Rollouts, rlcheck_tokenizer: Any, rlcheck_measure: Recorder
 ) -> None:
     """Ids are those sampled, and an episode's turns continue each other's; not their text encoded again."""
-    unlike = tokens.unlike_sampled(rlcheck_rollouts)
+    unlike, n = tokens.unlike_sampled(rlcheck_rollouts), len(rlcheck_rollouts)
     if unlike is not None:
-        rlcheck_measure("contract.rows_unlike_sampled_ids", len(unlike), n=len(rlcheck_rollouts))
+        rlcheck_measure("contract.rows_unlike_sampled_ids", len(unlike), n=n)
     if rlcheck_tokenizer is not None:
         changed = tokens.retokenised_rows(rlcheck_rollouts, rlcheck_tokenizer)
-        rlcheck_measure("contract.round_trip_share", len(changed) / len(rlcheck_rollouts), n=len(rlcheck_rollouts))
+        rlcheck_measure("contract.round_trip_share", len(changed) / n, n=n, reported=SPELLING)
         if episodes := tokens.episode_turns(rlcheck_rollouts):
             _turns(episodes, rlcheck_rollouts, "episodes", rlcheck_tokenizer, rlcheck_measure)
     if not rlcheck_measure.measurements:

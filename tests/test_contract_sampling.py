@@ -115,7 +115,7 @@ def test_the_temperature_of_the_draws_is_fitted(factor):
     q = np.exp(POLICY / factor)
     rollouts = drawn(q / q.sum(), rows=60)
     fitted = sampler.fit_temperature(Reporter(POLICY), rollouts, np.arange(rollouts.n_tokens))
-    assert fitted == pytest.approx(factor, rel=0.12)
+    assert fitted == pytest.approx(factor, rel=0.08)
 
 
 def test_tokens_that_are_avoided_once_seen_show_a_gap():
@@ -382,4 +382,4 @@ def test_a_failing_surprisal_says_how_the_tokens_look_drawn(inner):
     result = inner(
         "-k", "surprisal", conftest=stack(before=hot, after=raw) + "\nEngine.generation_config = {'top_k': 5}\n"
     )
-    result.stdout.fnmatch_lines(["*generation_config asks for {'top_k': 5}*", "*look as if drawn at 0.5* times*"])
+    result.stdout.fnmatch_lines(["*generation_config asks for {'top_k': 5}*", "*look as if drawn at 0.[45]* times*"])

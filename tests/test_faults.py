@@ -37,13 +37,15 @@ from rlcheck.faults import engine, trainer
 def {fixture}({fixture}):
     return {expression}
 """
+ELSEWHERE = ("rlcheck.faults.tokens", "rlcheck.faults.masks")
 ON_A_MODEL = [
     name
     for name, fault in FAULTS.items()
     if fault.fixture in {"rlcheck_engine", "rlcheck_trainer"}
     and fault.topics not in (("batch_invariance",), ("weight_sync",))
+    and fault.plant.__module__ not in ELSEWHERE
 ]
-"""Faults of a model's stack; those of the other two topics are swept in their own test files."""
+"""Faults of a model's stack; those of those two topics and of ids are swept in their own test files."""
 DTYPE = os.environ.get("RLCHECK_DTYPE", "float32")
 CASES = [
     (seed, name) for seed in SEEDS for i, name in enumerate(ON_A_MODEL) if len(SEEDS) != 3 or i % len(SEEDS) == seed
@@ -76,7 +78,7 @@ def test_the_healthy_stack_never_fails(inner, dtype, seed):
     outcomes = inner("--rlcheck-seed", str(seed), "--rlcheck-dtype", dtype).parseoutcomes()
     assert "failed" not in outcomes
     assert "errors" not in outcomes
-    assert outcomes.get("skipped", 0) <= 1
+    assert outcomes.get("skipped", 0) <= 3  # two need a tokenizer or a chat
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -73,7 +73,7 @@ def test_scoring_differently_the_second_time_fails(inner, engine, trainer):
 
 def test_a_trainer_fixed_at_temperature_one_is_no_fault(inner):
     fixed = stack(trainer="rows = [log_policy(1.0)[row].astype(np.float32) for row in rollouts.responses()]")
-    result = inner("-k", "temperature", "-rs", conftest=fixed)
+    result = inner("-k", "temperature_is_shared", "-rs", conftest=fixed)
     assert outcomes(result) == {"skipped": 1}
     result.stdout.fnmatch_lines(["*hardly depend on rollouts.params.temperature*"])
 
@@ -202,7 +202,7 @@ def test_errors_are_told_once_and_users_own_are_left_alone(inner, pytester):
     pytester.runpytest_inprocess().assert_outcomes(xfailed=1)
 
 
-def test_a_suite_without_a_check_says_so(inner):
+def test_a_suite_holds_the_checks_that_its_override_can_change(inner):
     text = "import pytest\n@pytest.fixture(scope='session')\ndef rlcheck_chat(): return None\n"
     result = inner(conftest=text)
-    result.stdout.fnmatch_lines(["rlcheck: suite conftest.py: 0 checks, overrides rlcheck_chat"])
+    result.stdout.fnmatch_lines(["rlcheck: suite conftest.py: 1 checks, overrides rlcheck_chat"])

@@ -20,7 +20,9 @@ CHECKS = [name.removeprefix("check_") for name in checks.__all__]
 class Stack:
     """What the checks ask for, on one engine and one trainer, as the fixtures would give it."""
 
-    def __init__(self, engine=None, trainer=None, seed=0, rollouts=None, tokenizer=None, chat=None, declared=None, size=960):
+    def __init__(
+        self, engine=None, trainer=None, seed=0, rollouts=None, tokenizer=None, chat=None, declared=None, size=960
+    ):
         self.engine, self.trainer, self.seed = engine, trainer, seed
         self.recorded = rollouts is not None
         self.prompts = random_prompts(int(getattr(engine, "info", {}).get("vocabulary", 40)))
@@ -62,9 +64,9 @@ class Stack:
         assert not recorder.errors
         return recorder
 
-    def failing(self, numerics="float32"):
+    def failing(self, names=CHECKS, numerics="float32"):
         """Yield the names of the numbers that fail, with the causes they point to, check by check."""
-        for recorder in (self.run(name, numerics) for name in CHECKS):
+        for recorder in (self.run(name, numerics) for name in names):
             for measurement in recorder.having("fail") if recorder else ():
                 yield measurement.name.removeprefix("contract."), measurement.causes
 
@@ -101,18 +103,21 @@ class Letters:
 
 
 class Chat:
-    """Answers "hello" spelt without merges; carries ids from turn to turn, or encodes the text of the history."""
+    """Answers "hello" spelt without merges; carries ids from turn to turn, or encodes the text of the history.
 
-    def __init__(self, tokenizer, carries=True, first=(1,), strip=False):
-        self.tokenizer, self.carries, self.first, self.strip = tokenizer, carries, list(first), strip
+    One that ``forgets`` leaves its own replies out of the history.
+    """
+
+    def __init__(self, tokenizer, carries=True, first=(1,), forgets=False):
+        self.tokenizer, self.carries, self.first, self.forgets = tokenizer, carries, list(first), forgets
         self.ids = list(first)
 
     def __call__(self, messages):
         if len(messages) == 1:
             self.ids = list(self.first)
         if not self.carries:
-            history = [message["content"] for message in messages[:-1]]
-            self.ids = self.first + self.tokenizer.encode("".join(history[self.strip :]))
+            history = [message["content"].lower() for message in messages[:-1]]
+            self.ids = self.first + self.tokenizer.encode("".join(history[:: 1 + self.forgets]))
         prompt = self.ids + self.tokenizer.encode(messages[-1]["content"].lower())
         reply = [self.tokenizer.PIECES.index(letter) for letter in "hello"] + [2]
         self.ids = prompt + reply

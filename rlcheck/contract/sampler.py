@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]
 
 TAIL = 0.05
 """Probability of the tail: the least likely tokens that together have this much."""
-TEMPERATURES = np.exp(np.linspace(np.log(0.25), np.log(4), 25))
+LOG_FACTORS = np.linspace(np.log(0.25), np.log(4), 25)
 SHAPING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
@@ -47,15 +47,23 @@ def describe(part: Any, rollouts: Rollouts, summary: Summary) -> list[str]:
 
 
 def fit_temperature(part: Any, rollouts: Rollouts, tokens: npt.NDArray[np.int64]) -> float:
-    """Return the factor on the temperature under which the sampled tokens are most likely, on a grid."""
-    likelihood = np.zeros(len(TEMPERATURES))
+    """Return the factor on the temperature under which the sampled tokens are most likely, within .25 to 4."""
+    likelihood = np.zeros(len(LOG_FACTORS))
     for at, logprobs in chunks(part, rollouts, tokens):
-        own = logprobs[np.arange(len(at)), rollouts.response_ids[at]]
-        top = logprobs.max(1, keepdims=True)
-        for i, factor in enumerate(TEMPERATURES):
-            normaliser = np.log(np.exp((logprobs - top) / factor).sum(1))
-            likelihood[i] += ((own - top[:, 0]) / factor - normaliser).sum()
-    return float(TEMPERATURES[likelihood.argmax()])
+        below_top = logprobs - logprobs.max(1, keepdims=True)
+        own = below_top[np.arange(len(at)), rollouts.response_ids[at]]
+        for i, factor in enumerate(np.exp(LOG_FACTORS)):
+            likelihood[i] += (own / factor - np.log(np.exp(below_top / factor).sum(1))).sum()
+    return float(np.exp(_peak(LOG_FACTORS, likelihood)))
+
+
+def _peak(x: Array, y: Array) -> float:
+    """Where the parabola through the largest value and its neighbours peaks, on an even grid."""
+    i = int(y.argmax())
+    if i in (0, len(y) - 1):
+        return float(x[i])
+    curvature = y[i - 1] - 2 * y[i] + y[i + 1]
+    return float(x[i] + (x[1] - x[0]) * (y[i - 1] - y[i + 1]) / (2 * curvature)) if curvature < 0 else float(x[i])
 
 
 def shaping_defaults(engine: Any) -> dict[str, Any]:

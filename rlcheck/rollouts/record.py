@@ -29,7 +29,8 @@ class Rollouts:
     Row i owns response tokens ``offsets[i]:offsets[i + 1]`` and prompt tokens
     ``prompt_offsets[i]:prompt_offsets[i + 1]``. ``mask`` is True on tokens that the engine sampled and the
     loss trains. Log-probs are in nats; missing ones, and those outside the mask, are NaN, never 0. An
-    optional column that was not recorded is None. ``extra`` holds anything else, one entry per row (a
+    optional column that was not recorded is None. A negative ``turn_ids`` marks a token of the environment (a
+    tool, a user, a template). ``extra`` holds anything else, one entry per row (a
     per-token extra has an array in each entry).
 
     Build it with one of the ``from_*`` methods. Construction refuses only what cannot be stored; what looks

@@ -76,9 +76,9 @@ ROWS = (
     never(
         "contract.rows_of_another_prompt",
         "rows",
-        "rows (the most suspicious looked at) whose completion another row's prompt explains far better",
+        "rows (the most suspicious looked at) whose completion answers another row's prompt",
         "wrong_pairing",
-        source="a likelihood ratio beyond e^threshold occurs with probability 1e-6 (Markov)",
+        source="far likelier there (a likelihood ratio that chance gives one run in a million), or with its log-probs",
     ),
     Quantity("contract.prompt_margin", "nats", "least log-likelihood by which a row's own prompt beats all others"),
     never(

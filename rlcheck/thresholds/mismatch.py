@@ -57,6 +57,17 @@ ROWS = (
         causes=("truncated_sampling", "temperature", "unfaithful_logprob"),
     ),
     Quantity(
+        "mismatch.kept_mass",
+        "",
+        "mean of rho under truncation, 0 outside the trainer's support: the mass it gives to what can be drawn",
+        "in",
+        limits(float32=5e-3, bfloat16=0.03, quantised=0.1),
+        1.0,
+        limits(float32=0.02, bfloat16=0.05, quantised=0.1),
+        source="1 when both sides truncate and renormalise alike (identity); margin for tokens at the boundary",
+        causes=("truncated_sampling",),
+    ),
+    Quantity(
         "mismatch.second_order_gap",
         "nats",
         "mean d + half of mean d squared, 0 to second order when both sides score one distribution",

@@ -5,7 +5,7 @@ from rlcheck.tokens.echo import Echo, compare_echo
 from rlcheck.tokens.endings import Endings, ending_ids, find_endings, sample_endings
 from rlcheck.tokens.gradients import ends_masked, relative_change
 from rlcheck.tokens.pairing import Pairing, pairing
-from rlcheck.tokens.sampled import after_the_end, over_the_limit, unlike_sampled, unsampled_rows
+from rlcheck.tokens.sampled import after_the_end, one_policy, over_the_limit, unlike_sampled, unsampled_rows
 from rlcheck.tokens.text import Turn, converse, episode_turns, retokenised_rows, starts_twice, turn_breaks
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "ends_masked",
     "episode_turns",
     "find_endings",
+    "one_policy",
     "over_the_limit",
     "pairing",
     "relative_change",

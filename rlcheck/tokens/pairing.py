@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,24 +26,49 @@ BUDGET = 6000
 LEVEL = 1e-6
 
 
-@dataclass(frozen=True, eq=False)
-class Pairing:
-    """For some rows, by how many nats the best other prompt explains the completion better than its own."""
+APART = 0.5
+"""Mean |d|, nats, between both sides' log-probs of a completion, from which on they contradict each other."""
 
-    rows: npt.NDArray[np.int64]
-    advantage: npt.NDArray[np.float64]
+
+class Trial(NamedTuple):
+    """A completion under its own prompt and under others."""
+
+    row: int
+    gain: float
+    """By how many nats the best of the others explains it better than its own."""
+    apart: float
+    """Mean |d| of engine and trainer after its own prompt, NaN where the engine gave no log-probs."""
+    nearest: float
+    """The smallest mean |d| after another prompt."""
+
+    def mistaken(self, threshold: float) -> bool:
+        """Whether it answers another prompt: far likelier there, or the engine's log-probs are those of there."""
+        return self.gain > threshold or (self.apart > APART and self.nearest < self.apart / 4)
+
+    def decisive(self, threshold: float) -> bool:
+        """Whether its own prompt can be told from the others."""
+        return abs(self.gain) > threshold or self.apart > APART or self.nearest > APART
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """The trials of some rows.
+
+    A likelihood ratio between two prompts exceeds e^``threshold`` with probability at most ``LEVEL`` (Markov).
+    """
+
+    trials: list[Trial]
     threshold: float
-    """A likelihood ratio between two prompts exceeds e^threshold with probability at most ``LEVEL`` (Markov)."""
 
     @property
-    def mistaken(self) -> npt.NDArray[np.int64]:
+    def mistaken(self) -> list[int]:
         """The rows that answer another prompt."""
-        return self.rows[self.advantage > self.threshold]
+        return [trial.row for trial in self.trials if trial.mistaken(self.threshold)]
 
     @property
     def decisive(self) -> bool:
-        """Whether the prompt of any row could be told from the others."""
-        return bool((np.abs(self.advantage) > self.threshold).any())
+        """Whether any row's prompt can be told from the others."""
+        return any(trial.decisive(self.threshold) for trial in self.trials)
 
 
 def pairing(pair: Pair, trainer: Trainer) -> Pairing | None:
@@ -53,24 +79,24 @@ def pairing(pair: Pair, trainer: Trainer) -> Pairing | None:
     """
     rollouts = pair.rollouts
     suspects, candidates = _suspects(pair)
-    asked = [(row, other) for row in suspects for other in (row, *_others(rollouts, row, candidates))]
-    rows = np.array([row for row, _ in asked])
-    if len(rows) == len(np.unique(rows)):
+    prompts = {row: [row, *_others(rollouts, row, candidates)] for row in suspects}
+    asked = [(row, other) for row, others in prompts.items() for other in others if len(others) > 1]
+    if not asked:
         return None
-    scores = _scores(rollouts, asked, trainer)
-    chosen = np.unique(rows)
-    own = np.array([np.flatnonzero(rows == row)[0] for row in chosen])
-    advantage = np.array([np.max(_gains(scores, rows == row, mine)) for row, mine in zip(chosen, own, strict=True)])
-    keep = np.array([(rows == row).sum() > 1 for row in chosen])
-    return Pairing(chosen[keep], advantage[keep], math.log(len(rows) / LEVEL))
+    scores, rows = _scores(rollouts, asked, trainer), np.array([row for row, _ in asked])
+    trials = [_trial(rollouts, row, scores[rows == row]) for row in dict.fromkeys(rows.tolist())]
+    return Pairing(trials, math.log(len(asked) / LEVEL))
 
 
-def _gains(scores: npt.NDArray[np.float64], where: npt.NDArray[np.bool_], own: int) -> npt.NDArray[np.float64]:
-    """By how much each other prompt explains a row better, over the tokens possible under its own."""
-    others = np.flatnonzero(where)
-    possible = np.isfinite(scores[own])
-    gains = (scores[others] - scores[own])[:, possible].sum(-1)
-    return np.where(others == own, -np.inf, gains)
+def _trial(rollouts: Rollouts, row: int, scores: npt.NDArray[np.float64]) -> Trial:
+    """Judge one row by its scores (n, TOKENS), those after its own prompt first."""
+    possible = np.isfinite(scores[0])
+    gains = (scores[1:] - scores[0])[:, possible].sum(-1)
+    engine = rollouts.split(rollouts.engine_logprobs)[row][:TOKENS].astype(np.float64)
+    known = np.isfinite(engine) & possible[: len(engine)]
+    apart = np.abs(scores[:, : len(engine)] - engine)[:, known]
+    means = apart.mean(-1) if known.any() else np.full(len(scores), np.nan)
+    return Trial(row, float(gains.max()), float(means[0]), float(means[1:].min()))
 
 
 def _scores(rollouts: Rollouts, asked: list[tuple[int, int]], trainer: Trainer) -> npt.NDArray[np.float64]:

@@ -75,6 +75,11 @@ def unsampled_rows(pair: Pair, distribution: Distribution) -> npt.NDArray[np.int
     return np.array(unsampled, dtype=np.int64)
 
 
+def one_policy(pair: Pair) -> bool:
+    """Whether engine and trainer mostly agree, so that one may speak for the other whatever their versions."""
+    return len(pair.log_ratio) > 0 and float(np.abs(pair.log_ratio).mean()) < AGREED
+
+
 def _eligible(pair: Pair) -> Marks:
     with np.errstate(invalid="ignore"):
         apart = np.abs(pair.old_logprobs - pair.rollouts.engine_logprobs) > AGREED
