@@ -88,8 +88,10 @@ def test_a_failure_says_number_threshold_source_and_what_it_looks_like(inner):
         [
             "mismatch.mean_abs = 0.4 ± * nats (n = 960), must be <= 0.0001; this n can see * beyond it",
             "    threshold from: slime: 0.1 in CI;*",
-            "this looks like one of:",
-            "  - stale_weights: the engine still holds other weights than the trainer; *",
+            "this looks like:",
+            "  - *: * (confidence *)",
+            "      evidence: *",
+            "      look at: *",
             "measured beside it:",
         ]
     )
