@@ -152,7 +152,7 @@ def test_missing_logprobs_everywhere_is_no_pass(inner):
 
 
 def test_unsound_rollouts_fail_the_contract_and_skip_the_rest(inner):
-    positive = SPOILT.format(columns="engine_logprobs=np.full(960, 0.5, np.float32)")
+    positive = SPOILT.format(columns="engine_logprobs=np.full(rollouts.n_tokens, 0.5, np.float32)")
     result = inner("-rs", conftest=positive)
     outcomes = result.parseoutcomes()
     assert outcomes["failed"] == 1
