@@ -102,8 +102,8 @@ def _append(log: Path | None, trial: Trial) -> None:
 
 
 def plant(fault: Fault, seed: int, dtype: str = "float32") -> Run:
-    """Run the checks of a fault's topics on the embedded stack with the fault planted, until two have failed."""
-    more = ["--rlcheck-seed", str(seed), "--maxfail", "2"]
+    """Run the checks of a fault's topics on the embedded stack with the fault planted, until five have failed."""
+    more = ["--rlcheck-seed", str(seed), "--maxfail", "5"]
     return stage(dtype, fault.model).run(fault, seed, beside(fault), more)
 
 

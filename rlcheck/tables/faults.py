@@ -17,7 +17,7 @@ ABOUT = """\
 # Planted faults
 
 Each row is a fault of `rlcheck.faults`, planted in the healthy embedded stack with a magnitude drawn from each seed;
-its checks run until two have failed. `caught`: runs in which a check failed, of all runs; `named`: runs in which the
+its checks run until five have failed. `caught`: runs in which a check failed, of all runs; `named`: runs in which the
 cause planted was ranked first among all findings; `taken for`: the causes ranked first in the others; `by`: the
 checks that failed most. Faults that need no model are run once, whatever the dtype.
 Made by `python -m rlcheck.tables faults`.
