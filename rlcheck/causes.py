@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 
@@ -289,3 +290,17 @@ CAUSES: dict[str, Cause] = {
         "compare one row by hand on both sides: prompt ids, response ids, positions, weights, then log-probs",
     ),
 }
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One hypothesis: a cause, how likely it is in [0, 1], the numbers that speak for it, what to look at first."""
+
+    cause: str
+    confidence: float
+    evidence: str
+    remedy: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "confidence", float(min(max(self.confidence, 0.0), 1.0)))
+        object.__setattr__(self, "remedy", self.remedy or CAUSES[self.cause].remedy)

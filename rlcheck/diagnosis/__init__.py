@@ -10,8 +10,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
+from rlcheck.causes import Finding
 from rlcheck.diagnosis.case import Case
-from rlcheck.diagnosis.findings import LIKELY, UNKNOWN, Finding, ranked
+from rlcheck.diagnosis.findings import LIKELY, UNKNOWN, ranked
 from rlcheck.diagnosis.gates import suspicions
 from rlcheck.diagnosis.registry import DETECTORS, detector
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 
 from rlcheck.blackbox import reference_of
+from rlcheck.causes import Finding
 from rlcheck.diagnosis.case import Case
-from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.registry import detector
 
 Array = npt.NDArray[Any]

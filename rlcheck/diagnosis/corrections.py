@@ -12,8 +12,8 @@ import torch
 
 from rlcheck import mismatch
 from rlcheck.blackbox import logged, reference_of, weigh
+from rlcheck.causes import Finding
 from rlcheck.diagnosis.case import Case
-from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.registry import detector
 
 Array = npt.NDArray[np.float64]

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from rlcheck.blackbox import accepted, reference_of
+from rlcheck.causes import Finding
 from rlcheck.diagnosis.case import Case
-from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.registry import detector
 
 STEP = 1e-4

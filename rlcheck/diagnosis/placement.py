@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rlcheck.causes import Finding
 from rlcheck.diagnosis.case import Case
-from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.probes import Probes, nats
 from rlcheck.diagnosis.registry import detector
 from rlcheck.pairs import Pair

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from rlcheck.causes import Finding
 from rlcheck.contract.sampler import shaping_defaults
 from rlcheck.diagnosis.case import Case
-from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.gates import in_words
 from rlcheck.diagnosis.placement import PAIR
 from rlcheck.diagnosis.probes import Probes, nats

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rlcheck.causes import Finding
 from rlcheck.contract.distributions import real_vocabulary
 from rlcheck.diagnosis.case import Case
-from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.placement import PAIR
 from rlcheck.diagnosis.probes import Array, Probes, nats
 from rlcheck.diagnosis.registry import detector

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rlcheck.causes import Finding
 from rlcheck.diagnosis.case import Case
-from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.placement import PAIR
 from rlcheck.diagnosis.probes import nats
 from rlcheck.diagnosis.registry import detector

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from rlcheck.causes import Finding
 from rlcheck.diagnosis.case import Case
-from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.placement import PAIR
 from rlcheck.diagnosis.probes import nats
 from rlcheck.diagnosis.registry import detector
