@@ -77,7 +77,7 @@ def run_trial(engine: Any, trainer: Any, sync: Callable[[], None], rollouts: Rol
     look = _Look(engine, trainer, contexts(rollouts), seed)
     baseline, start = look.baseline(), State.of(engine, trainer)
     scale = _scale(look, baseline)
-    stages = {}
+    stages: dict[str, Stage] = {}
     with _restoring(trainer, sync):
         for number, name in enumerate(PUSHES, 1):
             if stages:
