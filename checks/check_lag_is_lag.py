@@ -66,13 +66,8 @@ def _measure_lag(
     mismatch = traces.column(off, "mismatch")
     if mismatch and apart and seen < runs.steps:
         together = 0 if any(mismatch[step] for step in apart) else len(apart)
-        measure(
-            "lag_is_lag.not_apart",
-            together,
-            variant=variant,
-            n=len(apart),
-            reported=unsure or ("" if seen == due else OTHER_LAG),
-        )
+        reported = unsure or ("" if seen == due else OTHER_LAG)
+        measure("lag_is_lag.not_apart", together, variant=variant, n=len(apart), reported=reported)
 
 
 def _steps_apart(frozen: TrainingTrace, off: TrainingTrace, batches: int) -> list[int]:
