@@ -241,8 +241,8 @@ CAUSES: dict[str, Cause] = {
         "share one update function; look at the dtypes of rewards, advantages and weights, and at the ratio",
     ),
     "other_optimiser": Cause(
-        "the off-policy loop's optimiser is not the on-policy one",
-        "keep one optimiser for the whole run; compare its kernel (fused, foreach), threads, schedule and clipping",
+        "the off-policy loop makes another update of the same loss: its optimiser is not the on-policy one",
+        "keep one optimiser; compare its kernel (fused, foreach), threads, schedule, clipping, backward dtypes",
     ),
     "nothing_trained": Cause(
         "no weight moves",

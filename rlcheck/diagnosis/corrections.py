@@ -26,7 +26,7 @@ RATIOS = np.exp(np.linspace(-3, 3, 121))
 """rho from .05 to 20; with every ratio its inverse."""
 
 
-@detector(*TOPICS)
+@detector(*TOPICS, "staleness_dose_response.")
 def direction(case: Case) -> Iterator[Finding]:
     """The correction answers to mu/pi, or twice to pi/mu."""
     correction = case.fixture("rlcheck_correction")
