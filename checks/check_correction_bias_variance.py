@@ -59,7 +59,7 @@ def _compare_with_claim(
     cap = max(response.respond(claimed).cap, 1.0)
     shares = [_share_of_bound(correction, row[-1], cap) for row in grid]
     measure("correction_bias_variance.over_bound", max(shares), n=len(grid))
-    if claimed is not correction:
+    if claimed is not correction and not exact.crosses_batch(claimed, grid[0][0]):
         reference = _sweep(claimed, grid)
         gaps = [np.abs(own.quantiles(name) - reference.quantiles(name)).max() for name in ("bias2", "variance")]
         measure("correction_bias_variance.off_reference", float(max(gaps)), n=len(grid))

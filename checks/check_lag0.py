@@ -12,6 +12,7 @@ from rlcheck.traces import Difference, LoopRuns
 NO_OFF_POLICY = "rlcheck_training has no off_policy(steps, seed, lag, correction): give it one that can run at lag 0"
 NO_HASHES = "rlcheck_training records no parameters_sha256: hash the trained parameters after every step"
 NOT_REPEATED = "the loop does not repeat itself bit for bit: compared with its own divergence only"
+BY_CHANCE = "tokens may be equal by chance: give metrics['entropy'] of what is sampled from"
 REASONS = {
     ("samples", True): "the first batch comes from other weights, other tasks or other random numbers",
     ("samples", False): "random numbers are used elsewhere (evaluation on the generator that samples), or the "
@@ -38,6 +39,7 @@ def check_on_policy_consumes_new_weights(rlcheck_training_runs: LoopRuns, rlchec
             rlcheck_measure.explain(f"consumed versions {trace.versions}: step {old[0]} got no newer one")
     if trace.parameters_sha256:
         rlcheck_measure("lag0.unmoved", int(len(set(trace.parameters_sha256)) == 1), n=n)
+    _measure_freshness(rlcheck_training_runs, rlcheck_measure)
     parted = traces.first_difference(trace, again)
     rlcheck_measure("lag0.steps_repeated", n if parted is None else parted.step, n=n)
     rlcheck_measure("lag0.divergence", traces.divergence(trace, again), variant="own", n=n)
@@ -93,6 +95,19 @@ def check_weights_are_one_at_lag0(
         rlcheck_measure.explain(f"{difference.kind} differ from those without a correction from step {difference.step}")
 
 
+def _measure_freshness(runs: LoopRuns, measure: Recorder) -> None:
+    """Whatever its versions say: the batch after the first move of the weights is not the first weights' any more."""
+    if runs.lacks("frozen"):
+        return
+    trace, frozen = runs.on_policy(), runs.frozen()
+    shown = traces.shows_weights(trace) and traces.shows_weights(frozen)
+    unsure = ("" if shown else BY_CHANCE) if runs.repeats else NOT_REPEATED
+    due, seen = traces.first_move(frozen, trace) + 1, traces.departure(frozen, trace)
+    measure("lag0.late", max(0, seen - due) if due < runs.steps else 0, n=runs.steps, reported=unsure)
+    if seen > due:
+        measure.explain(f"the weights move at step {due - 1}, and the batches show it at step {seen}")
+
+
 def _explained(mismatch: list[float] | None) -> str:
     if mismatch is None:
         return "metrics hold no mismatch (mean |d|), so a weight other than 1 may be right"
@@ -101,7 +116,10 @@ def _explained(mismatch: list[float] | None) -> str:
 
 def _sentence(difference: Difference, on: TrainingTrace, off: TrainingTrace) -> str:
     step, kind = difference
-    name = {"samples": "reward", "losses": "loss", "parameters": ""}[kind]
-    values = [trace.metrics[step].get(name) for trace in (on, off)]
-    shown = "" if None in values or values[0] == values[1] else f" ({name} {values[1]!r}, on-policy {values[0]!r})"
-    return f"first differ at step {step}: {kind}{shown}; {REASONS[kind, step == 0]}"
+    shown = []
+    for name in {"samples": ("reward", "entropy"), "losses": ("loss",), "parameters": ()}[kind]:
+        one, other = (trace.metrics[step].get(name) for trace in (on, off))
+        if one != other:
+            shown.append(f"{name} {other!r}, on-policy {one!r}")
+    values = f" ({'; '.join(shown)})" if shown else ""
+    return f"first differ at step {step}: {kind}{values}; {REASONS[kind, step == 0]}"

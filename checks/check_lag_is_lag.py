@@ -9,7 +9,7 @@ from rlcheck.measure import Recorder
 from rlcheck.protocols import TrainingTrace
 from rlcheck.traces import LoopRuns
 
-BATCHES = (1, 2, 4)
+BATCHES = (1, 3)
 """Lags, in batches; a batch may take several optimiser steps."""
 NO_OFF_POLICY = "rlcheck_training has no off_policy(steps, seed, lag, correction): give it one that trains with a lag"
 NO_FROZEN = "rlcheck_training has no frozen(steps, seed): give it a run at learning rate 0"
@@ -53,10 +53,9 @@ def _measure_lag(
     runs: LoopRuns, frozen: TrainingTrace, off: TrainingTrace, batches: int, variant: str, measure: Recorder
 ) -> None:
     unsure = "" if runs.repeats else NOT_REPEATED
-    moved = _first_move(frozen, off)
-    due = min(batches + 1 + moved, runs.steps)
-    seen = next((step for step in range(runs.steps) if not traces.alike(frozen, off, step, "samples")), runs.steps)
-    by_chance = "" if "entropy" in off.metrics[0] and "entropy" in frozen.metrics[0] else BY_CHANCE
+    due = min(batches + 1 + traces.first_move(frozen, off), runs.steps)
+    seen = traces.departure(frozen, off)
+    by_chance = "" if traces.shows_weights(off) and traces.shows_weights(frozen) else BY_CHANCE
     measure("lag_is_lag.early", max(0, due - seen), variant=variant, n=runs.steps, reported=unsure)
     measure("lag_is_lag.late", max(0, seen - due), variant=variant, n=runs.steps, reported=unsure or by_chance)
     if seen != due:
@@ -67,14 +66,6 @@ def _measure_lag(
     if mismatch and apart and seen < runs.steps:
         together = 0 if any(mismatch[step] for step in apart) else len(apart)
         measure("lag_is_lag.not_apart", together, variant=variant, n=len(apart), reported=unsure)
-
-
-def _first_move(frozen: TrainingTrace, off: TrainingTrace) -> int:
-    """The first step that moves the parameters: one without any reward, or of a warm-up, does not."""
-    if not (frozen.parameters_sha256 and off.parameters_sha256):
-        return 0
-    start, last = frozen.parameters_sha256[0], len(off.parameters_sha256) - 1
-    return next((step for step, moved in enumerate(off.parameters_sha256) if moved != start), last)
 
 
 def _steps_apart(frozen: TrainingTrace, off: TrainingTrace, batches: int) -> list[int]:

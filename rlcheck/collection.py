@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rlcheck.errors import closest
-from rlcheck.keys import EMBEDDED_SUITE, STACKS, SUITES, Suite
+from rlcheck.keys import EMBEDDED_SUITE, EXPECTED_FAILURES, STACKS, SUITES, Suite
 
 CONTRACT = frozenset(
     {
@@ -25,9 +25,6 @@ CONTRACT = frozenset(
     }
 )
 """Fixture names that make a conftest a suite when it defines one of them."""
-
-EXPECTED = "rlcheck_expected_failures"
-"""A list of lines in a conftest, no fixture: failures that its suite expects."""
 
 ENTRY_POINTS = "rlcheck.checks"
 
@@ -227,5 +224,5 @@ def _suite_line(suite: Suite, count: int) -> str:
 
 def _misspelt(config: pytest.Config, conftest: Path) -> Iterable[str]:
     for name in sorted(fixture_names(config, conftest)):
-        if name.startswith("rlcheck_") and name not in CONTRACT | {EXPECTED}:
+        if name.startswith("rlcheck_") and name not in CONTRACT | {EXPECTED_FAILURES}:
             yield f"rlcheck: {conftest} defines {name}, which no check asks for: {closest(name, CONTRACT)}"

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from rlcheck.collection import EXPECTED
+from rlcheck.keys import EXPECTED_FAILURES as KEY
 
 UNMATCHED: pytest.StashKey[list[str]] = pytest.StashKey()
-KEY = EXPECTED
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

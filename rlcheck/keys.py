@@ -29,6 +29,9 @@ NO_TRAINER = "no trainer: override rlcheck_trainer, or name a model with --rlche
 EMBEDDED_SUITE = "rlcheck"
 """Id of the suite that runs where no conftest overrides anything."""
 
+EXPECTED_FAILURES = "rlcheck_expected_failures"
+"""The ini key, and the list in a conftest, of failures that are expected."""
+
 SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
 """On the config: the resolved settings."""
 

@@ -20,8 +20,9 @@ class Engine(Protocol):
 
     Optional members, used where present: ``score(rollouts)`` (prefill scoring at temperature 1, untruncated,
     one (T_i,) array a row), ``distribution(rollouts, positions)`` ((n, 2) of row and token -> (n, V)
-    log-probs at ``rollouts.params``), ``reset_prefix_cache()``, ``version``, ``fingerprint()``, ``info``,
-    ``acquire()`` and ``release()``.
+    log-probs at ``rollouts.params``), ``reset_prefix_cache()``, ``version`` (that of the weights),
+    ``fingerprint()`` (a hash of every tensor by name), ``load_weights(weights)``, ``info``, ``release()`` and
+    ``acquire()`` (sleep and wake up).
     """
 
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
@@ -36,7 +37,10 @@ class Trainer(Protocol):
     Optional members, used where present: ``logprobs(..., layout=)`` ("right", "left", "packed"),
     ``distribution``, ``token_stats(rollouts)``, ``training_logprobs(rollouts)``,
     ``gradient(rollouts, partition)`` (of the loss over micro-batches of the given rows, by parameter, with
-    ``rollouts.advantages``), ``perturb`` and ``restore``, ``batch_multiple``, ``version``, ``fingerprint()``, ``info``.
+    ``rollouts.advantages``), ``perturb(scale, seed)`` (move the trained weights by so many of their standard
+    deviations; equal seeds give equal weights) and ``restore()``, ``weights()`` (tensors by name, adapters
+    merged), ``base_logprobs(rollouts)`` (the adapter switched off; None without one), ``batch_multiple``,
+    ``version``, ``fingerprint()``, ``info``.
     """
 
     def logprobs(self, rollouts: Rollouts, *, batch_size: int | None = None) -> list[npt.NDArray[np.float32]]:

@@ -73,13 +73,45 @@ def updates_per_step(trace: TrainingTrace) -> int:
     return round((column(trace, "optimiser_steps") or [1.0])[0])
 
 
+def first_move(frozen: TrainingTrace, trace: TrainingTrace) -> int:
+    """Return the first step that moves the parameters: one without any reward, or of a warm-up, does not."""
+    if not (frozen.parameters_sha256 and trace.parameters_sha256):
+        return 0
+    start, last = frozen.parameters_sha256[0], len(trace.parameters_sha256) - 1
+    return next((step for step, moved in enumerate(trace.parameters_sha256) if moved != start), last)
+
+
+def departure(frozen: TrainingTrace, trace: TrainingTrace) -> int:
+    """Return the first step whose samples are not those of the first weights, else the number of steps."""
+    steps = len(trace.metrics)
+    return next((step for step in range(steps) if not alike(frozen, trace, step, "samples")), steps)
+
+
+def shows_weights(trace: TrainingTrace) -> bool:
+    """Whether other weights surely show in the samples: tokens alone may be equal by chance."""
+    return column(trace, "entropy") is not None
+
+
+def sound(trace: TrainingTrace, name: str, steps: int) -> TrainingTrace:
+    """Return a trace of method ``name`` that holds one entry per step; raises ``RlcheckError`` for another."""
+    if not isinstance(trace, TrainingTrace):
+        raise RlcheckError(f"rlcheck_training.{name} returned {type(trace).__name__}: return rlcheck.TrainingTrace")
+    for field in ("metrics", "samples_sha256", "parameters_sha256", "versions"):
+        entries = len(getattr(trace, field))
+        if entries != steps and (entries or field == "metrics"):
+            raise RlcheckError(
+                f"rlcheck_training.{name}: {field} has {entries} entries for {steps} steps: give one per step"
+            )
+    return trace
+
+
 @dataclass
 class LoopRuns:
     """The runs of one loop that the checks share, each made once; ``steps`` batches from ``seed``."""
 
     loop: TrainingLoop
     seed: int
-    steps: int = 7
+    steps: int = 6
 
     def __post_init__(self) -> None:
         self._made: dict[tuple[Any, ...], TrainingTrace] = {}
@@ -101,7 +133,9 @@ class LoopRuns:
             trace: TrainingTrace = loop.off_policy(self.steps, self.seed, lag, correction)
             return trace
 
-        return self._run(("off_policy", lag), run) if correction is None else self._sound("off_policy", run())
+        if correction is not None:
+            return sound(run(), "off_policy", self.steps)
+        return self._run(("off_policy", lag), run)
 
     @property
     def repeats(self) -> bool:
@@ -119,17 +153,5 @@ class LoopRuns:
 
     def _run(self, key: tuple[Any, ...], make: Callable[[], TrainingTrace]) -> TrainingTrace:
         if key not in self._made:
-            self._made[key] = self._sound(key[0], make())
+            self._made[key] = sound(make(), key[0], self.steps)
         return self._made[key]
-
-    def _sound(self, name: str, trace: TrainingTrace) -> TrainingTrace:
-        """The trace, if it holds one entry per step in every column that it fills."""
-        if not isinstance(trace, TrainingTrace):
-            raise RlcheckError(f"rlcheck_training.{name} returned {type(trace).__name__}: return rlcheck.TrainingTrace")
-        for field in ("metrics", "samples_sha256", "parameters_sha256", "versions"):
-            entries = len(getattr(trace, field))
-            if entries != self.steps and (entries or field == "metrics"):
-                raise RlcheckError(
-                    f"rlcheck_training.{name}: {field} has {entries} entries for {self.steps} steps: give one per step"
-                )
-        return trace

@@ -243,6 +243,14 @@ def test_expected_failures_are_strict_and_must_match(inner):
     result.stdout.fnmatch_lines(["*check_rows_are_not_shifted*FAILED*"])
 
 
+def test_a_conftest_may_list_what_its_suite_expects(inner):
+    expected = 'rlcheck_expected_failures = ["*::check_engine_and_trainer_agree: known offset"]'
+    files = {"a__conftest": stack("a", offset=0.5) + expected, "b__conftest": stack("b", offset=0.5)}
+    result = inner("-k", "trainer_agree", **files)
+    result.assert_outcomes(xfailed=1, failed=1, deselected=result.parseoutcomes()["deselected"])
+    result.stdout.no_fnmatch_line("*which no check asks for*")
+
+
 def test_third_party_checks_join(inner, third_party):
     third_party("house", "def check_house(rlcheck_engine, rlcheck_measure): rlcheck_measure('house.x', 1)")
     result = inner("-v", "-k", "house", conftest=stack("mine"))

@@ -10,11 +10,12 @@ FLOORS = [
     "errors settings causes protocols rollouts episodes intervals thresholds measure pairs "
     "numerics declarations keys progress blackbox masked registry cache",
     "lm looks mismatch invariance entropies temperature blocks prompts corrections losses advantages exact simulation "
-    "contract tokens traces weight_sync",
-    "engines trainers models readers tinyagent strategies",
+    "contract tokens traces",
+    "engines trainers models readers tinyagent strategies weight_sync",
     "faults diagnosis interop properties figures",
     "fixtures report tables",
-    "plugin collection expected distributed examination selftest checks",
+    "collection distributed examination checks",
+    "plugin expected selftest",
 ]
 
 

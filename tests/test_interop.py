@@ -65,7 +65,7 @@ class TestVerl:
     def test_presets_equal_their_formulas(self, name):
         findings = check_correction(verl.preset(name), examples=30)
         assert {finding.property for finding in findings} >= {REFERENCE}
-        assert broken(findings) <= {"raised", "moved_by_nonfinite", "moved_by_dtype"}
+        assert broken(findings) <= {"raised", "raised_when_empty", "moved_by_nonfinite", "moved_by_dtype"}
         if name != "decoupled_token_icepop":
             assert response.off_reference_on_grid(verl.preset(name), verl.PRESETS[name])[0] < 1e-9
 

@@ -184,8 +184,8 @@ def test_a_function_that_raises_is_a_finding():
     def one_weight_a_row(*, old_logprobs, engine_logprobs, mask):
         return mask.sum(dim=1)
 
-    (finding,) = [finding for finding in check_correction(one_weight_a_row, examples=20) if finding.broken]
-    assert finding.property.name == "raised"
+    finding, empty = [finding for finding in check_correction(one_weight_a_row, examples=20) if finding.broken]
+    assert (finding.property.name, empty.property.name) == ("raised", "raised_when_empty")
     assert finding.worst == math.inf
     assert "weights of shape (1,)" in finding.error
 

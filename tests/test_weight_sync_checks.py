@@ -1,81 +1,19 @@
-"""Pushed weights: planted faults fail and are named, healthy stacks pass, and every trial puts everything back.
+"""Pushed weights: planted faults fail and are named, healthy stacks pass, and each number sees what it should.
 
 ``RLCHECK_SEEDS=50`` sweeps more seeds.
 """
 
-import importlib
-import os
-
-import numpy as np
 import pytest
 import torch
-from conftest import SEEDS
-from test_faults import PLANT, failed_checks
+from sync_cases import ALL, FEW, SYNC_FAULTS, failures, labels, measured, planted, stack, trial_of
 
-from rlcheck import RlcheckError, models
-from rlcheck.blocks import params
 from rlcheck.engines import TransformersEngine
 from rlcheck.faults import FAULTS
 from rlcheck.faults.adapters import adapt
 from rlcheck.faults.kv_cache import Float8Engine
-from rlcheck.faults.weight_sync import ChangedLoads, untie
-from rlcheck.measure import Recorder
-from rlcheck.prompts import random_prompts
-from rlcheck.thresholds import Thresholds
+from rlcheck.faults.weight_sync import ChangedLoads
 from rlcheck.trainers import TransformersTrainer
-from rlcheck.weight_sync import InProcess, arrivals, changed, run_trial
-
-checks = importlib.import_module("rlcheck.checks.check_weight_sync")
-SYNC_FAULTS = [name for name, fault in FAULTS.items() if fault.topics == ("weight_sync",)]
-FEW = SEEDS if "RLCHECK_SEEDS" in os.environ else [0]
-ALL = [name for name in vars(checks) if name.startswith("check_")]
-
-
-def stack(model="embedded", engine="float32", trainer=None):
-    """Engine and trainer; for ``embedded`` on the smaller tied model with its head untied."""
-    first, second = models.load_pair("embedded-tied", (engine, trainer or engine))
-    if model == "embedded":
-        untie(first)
-        untie(second)
-    return TransformersEngine(first, name=model), TransformersTrainer(second, name=model)
-
-
-def trial_of(engine, trainer, sync=None, seed=0):
-    rollouts = engine.sample(random_prompts(512)[:6], params(engine, seed, 0).replace(max_tokens=12))
-    return run_trial(engine, trainer, sync or InProcess(trainer, engine), rollouts, seed)
-
-
-def measured(trial, check, numerics="float32", **declared):
-    """Run one check on a trial; None where it is skipped."""
-    recorder = Recorder(Thresholds(), numerics)
-    arguments = {"rlcheck_pushed": trial, "rlcheck_measure": recorder, "rlcheck_declarations": declared}
-    run = getattr(checks, check)
-    try:
-        run(**{name: arguments[name] for name in run.__annotations__ if name != "return"})
-    except pytest.skip.Exception:
-        return None
-    return recorder
-
-
-def failures(trial, numerics="float32", **declared):
-    """Failed numbers of all checks."""
-    found = [measured(trial, check, numerics, **declared) for check in ALL]
-    return [m for recorder in found if recorder for m in recorder.having("fail")]
-
-
-def labels(found):
-    return {m.label.removeprefix("weight_sync.") for m in found}
-
-
-def planted(name, seed, dtype="float32"):
-    """Engine, trainer and push of a stack with one fault."""
-    fault = FAULTS[name]
-    engine, trainer = stack(fault.model, dtype)
-    generator = np.random.default_rng(seed)
-    if fault.fixture == "rlcheck_engine":
-        return fault.plant(engine, generator), trainer, None
-    return engine, trainer, fault.plant(InProcess(trainer, engine), generator)
-
+from rlcheck.weight_sync import arrivals, changed
 
 # -- planted faults and healthy stacks -------------------------------------------------------------------
 
@@ -266,136 +204,3 @@ def test_tied_tensors_that_part():
     assert arrivals(trainer, ({"embed": "x", "head": "x"}, {"embed": "X", "head": "x"})).untied == ("embed", "head")
     assert arrivals(trainer, ({"embed": "x", "head": "y"}, {"embed": "X", "head": "Y"})).untied == ()
     assert changed({"a": "1", "b": "2"}, {"a": "1", "c": "2"}) == ("b", "c")
-
-
-# -- everything is put back --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("failing", [None, 1, 2, 3])
-def test_weights_are_put_back_whatever_fails(failing):
-    engine, trainer = stack()
-    clean = engine.fingerprint()
-    pushes = []
-
-    def push():
-        pushes.append(engine.version)
-        InProcess(trainer, engine)()
-        if len(pushes) == failing:
-            raise OSError("connection lost")
-
-    if failing:
-        with pytest.raises(OSError, match="connection lost"):
-            trial_of(engine, trainer, push)
-    else:
-        trial_of(engine, trainer, push)
-    assert clean == engine.fingerprint() == trainer.fingerprint()
-    assert len(pushes) == {None: 3, 1: 2, 2: 3, 3: 3}[failing]
-
-
-def test_weights_are_put_back_when_sampling_fails():
-    engine, trainer = stack()
-    clean, sample, calls = engine.fingerprint(), engine.sample, []
-
-    def failing(prompts, asked):
-        calls.append(prompts)
-        if len(calls) == 5:
-            raise RlcheckError("out of memory")
-        return sample(prompts, asked)
-
-    engine.sample = failing
-    with pytest.raises(RlcheckError, match="out of memory"):
-        trial_of(engine, trainer)
-    assert clean == engine.fingerprint() == trainer.fingerprint()
-
-
-# -- through the public fixtures -----------------------------------------------------------------------------
-
-CONFTEST = """
-import pytest
-from rlcheck import models
-from rlcheck.engines import TransformersEngine
-from rlcheck.trainers import TransformersTrainer
-
-PAIR = models.load_pair("embedded-tied", ("float32", "float32"))
-
-class Engine(TransformersEngine):
-    {engine}
-
-class Trainer(TransformersTrainer):
-    {trainer}
-
-@pytest.fixture(scope="session")
-def rlcheck_engine():
-    return Engine(PAIR[0])
-
-@pytest.fixture(scope="session")
-def rlcheck_trainer():
-    return Trainer(PAIR[1])
-"""
-
-
-@pytest.mark.parametrize(
-    "name", ["cache_kept", "wakes_up_old", "tensors_lost", "head_of_its_own", "adapter_not_sent", "scale_dropped"]
-)
-def test_faults_planted_through_fixtures_are_caught(inner, name):
-    fault = FAULTS[name]
-    text = PLANT.format(fixture=fault.fixture, name=name, seed=0)
-    stack = ("--rlcheck-model", fault.model, "--rlcheck-dtype", "float32", "--rlcheck-tokens", "192")
-    result = inner(*stack, "-k", "weight_sync", conftest=text)
-    assert failed_checks(result), fault.summary
-    result.stdout.fnmatch_lines([f"*  - {fault.cause}: *"])
-    if name == "tensors_lost":
-        result.stdout.fnmatch_lines(["unmoved (first): *", "weight_sync.unmoved_tensors[[]first[]] = 3 tensors *"])
-
-
-ALLOWED = "rlcheck_allow_perturb = true"
-
-
-@pytest.mark.parametrize(
-    ("engine", "trainer", "ini", "reason"),
-    [
-        ("pass", "pass", "", "the trainer is your own: give --rlcheck-allow-perturb"),
-        ("load_weights = property()", "pass", ALLOWED, "load_weights(weights) of the engine"),
-        ("pass", "weights = property()", ALLOWED, "weights() of the trainer"),
-        ("pass", "restore = property()", ALLOWED, "no perturb(scale, seed) and restore()"),
-    ],
-)
-def test_what_a_stack_of_ones_own_must_give(inner, engine, trainer, ini, reason):
-    conftest = CONFTEST.format(engine=engine, trainer=trainer)
-    result = inner("-k", "weight_sync", "-rs", "--rlcheck-tokens", "192", ini=ini, conftest=conftest)
-    assert result.parseoutcomes()["skipped"] == len(ALL)
-    result.stdout.fnmatch_lines([f"*{reason}*"])
-
-
-@pytest.mark.parametrize(("arguments", "ini"), [(["--rlcheck-allow-perturb"], ""), ([], ALLOWED)])
-def test_a_trainer_of_ones_own_is_moved_when_that_is_allowed(inner, arguments, ini):
-    conftest = CONFTEST.format(engine="pass", trainer="pass")
-    result = inner("-k", "weight_sync", "--rlcheck-tokens", "192", *arguments, ini=ini, conftest=conftest)
-    assert result.parseoutcomes()["passed"] == len(ALL)
-
-
-def test_a_push_that_raises_is_told_and_undone(inner):
-    text = (
-        CONFTEST.format(engine="pass", trainer="pass")
-        + """
-@pytest.fixture(scope="session")
-def rlcheck_weight_sync():
-    def push():
-        raise OSError("connection lost")
-    before = PAIR[1].state_dict()["lm_head.weight"].sum().item()
-    yield push
-    assert PAIR[1].state_dict()["lm_head.weight"].sum().item() == before
-"""
-    )
-    result = inner("-k", "engine_follows", "--rlcheck-tokens", "192", "--rlcheck-allow-perturb", conftest=text)
-    result.assert_outcomes(errors=1, deselected=result.parseoutcomes()["deselected"])
-    result.stdout.fnmatch_lines(["*OSError: connection lost*"])
-
-
-def test_without_members_a_check_names_what_it_lacks(inner):
-    lacking = "acquire = fingerprint = reset_prefix_cache = property()\n    load_weights = lambda self, weights: "
-    text = CONFTEST.format(engine=lacking + "self.model.load_state_dict(weights) and None", trainer="pass")
-    result = inner("-k", "weight_sync", "-rs", "--rlcheck-tokens", "192", ini=ALLOWED, conftest=text)
-    assert failed_checks(result) == {"check_cached_prompts_follow", "check_version_moves"}
-    for reason in ("no release() and acquire()", "the engine has no fingerprint()"):
-        result.stdout.fnmatch_lines([f"*{reason}*"])

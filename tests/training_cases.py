@@ -35,11 +35,11 @@ class Remembered(TinyAgentLoop):
 
 
 @functools.cache
-def remembered():
-    return Remembered(mini().base, mini().recipe)
+def remembered(**recipe):
+    return Remembered(mini().base, mini(**recipe).recipe)
 
 
-def run(topic, *, loop=None, arms=None, correction="tis", seed=0, steps=7):
+def run(topic, *, loop=None, arms=None, correction="tis", seed=0, steps=6):
     """The recorder of each check of a topic by name; the reason where it skips. Without ``correction`` fewer."""
     given = corrections.from_name(correction) if isinstance(correction, str) else correction
     parts = {

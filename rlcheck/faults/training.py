@@ -221,18 +221,30 @@ def sync_skipped(loop: TinyAgentLoop, generator: np.random.Generator) -> Planted
 
 @dataclass(frozen=True)
 class _AlwaysOld:
-    """What calls itself on-policy is the off-policy loop, one step behind."""
+    """What calls itself on-policy is some steps behind; ``tags`` says so, or names the versions that are due."""
 
     healthy: TinyAgentLoop
+    behind: int
+    tags: bool
 
     def on_policy(self, steps: int, seed: int) -> TrainingTrace:
-        return self.healthy.off_policy(steps, seed, 1, None)
+        trace = self.healthy.off_policy(steps, seed, self.behind, None)
+        return trace if self.tags else replace(trace, versions=list(range(steps)))
+
+    def frozen(self, steps: int, seed: int) -> TrainingTrace:
+        return self.healthy.frozen(steps, seed)
 
 
 @fault("lag0_not_sync", "rlcheck_training", LAG0)
-def on_policy_is_one_behind(loop: TinyAgentLoop, generator: np.random.Generator) -> _AlwaysOld:
-    """The whole loop is one version behind: versions 0, 0, 1."""
-    return _AlwaysOld(loop)
+def on_policy_is_behind(loop: TinyAgentLoop, generator: np.random.Generator) -> _AlwaysOld:
+    """The whole loop is a few versions behind: versions 0, 0, 1."""
+    return _AlwaysOld(loop, int(generator.integers(1, 4)), tags=True)
+
+
+@fault("lag0_not_sync", "rlcheck_training", LAG0)
+def on_policy_is_behind_its_tags(loop: TinyAgentLoop, generator: np.random.Generator) -> _AlwaysOld:
+    """The whole loop is a few versions behind, and the tags say that it is not."""
+    return _AlwaysOld(loop, int(generator.integers(1, 4)), tags=False)
 
 
 @fault("nothing_trained", "rlcheck_training", LAG0)

@@ -64,7 +64,9 @@ BY_TOKEN = (
 UNEVEN = "the bounds of token_k1 act on mu/pi_old: 0.6_1.4 keeps rho = 1.5 and rejects .65"
 FINDINGS = {
     **{f"check_correction_properties[{name}]": REFUSES_EMPTY for name in PRESETS if "token" not in name},
-    **{f"check_correction_properties[{name}]": BY_TOKEN for name in PRESETS if name.endswith(("token_is", "token_tis"))},
+    **{
+        f"check_correction_properties[{name}]": BY_TOKEN for name in PRESETS if name.endswith(("token_is", "token_tis"))
+    },
     "check_correction_properties[decoupled_token_icepop]": (
         "ZeroDivisionError where every weight is 0, as for one token with rho > 5; rollout_is_mean is that of "
         f"masked weights; {REFUSES_EMPTY}"
@@ -89,7 +91,9 @@ def correction(**settings: Any) -> Correction:
     """
     from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
 
-    def verl_correction(*, old_logprobs: Tensor, engine_logprobs: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, dict[str, float]]:
+    def verl_correction(
+        *, old_logprobs: Tensor, engine_logprobs: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor, dict[str, float]]:
         found, kept, logged = compute_rollout_correction_and_rejection_mask(
             old_log_prob=old_logprobs, rollout_log_prob=engine_logprobs, response_mask=mask, **settings
         )

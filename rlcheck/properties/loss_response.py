@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from rlcheck.strategies import PolicyBatch
 Over = Literal["kept", "all", "other", "nothing rejected"]
 STEP = 1e-4  # nats: inside GSPO's clip of 3e-4
 STEPS = (-2.0, -0.5, -0.05, 0.05, 0.5, 2.0)  # nats by which a policy has moved
-LONG_STEPS = np.arange(0.01, 3.0, 0.01)  # nats of log r searched for a clip
+COARSE, FINE = 0.1, 0.01  # nats of log r by which a clip is searched, up to 3
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,13 @@ def clip_bounds(loss: PolicyLoss) -> tuple[float, float]:
 def _first_idle(loss: PolicyLoss, direction: float, sign: float | None = None) -> float | None:
     """The first |log r| in a direction (up or down) from which on a token is not trained, nats."""
     advantage = direction if sign is None else sign
-    steps = (step for step in LONG_STEPS if coefficient(loss, -4.0 + direction * step, -4.0, -4.0, advantage) == 0)
-    return next(steps, None)
+
+    def first(steps: Iterable[float]) -> float | None:
+        idle = (step for step in steps if coefficient(loss, -4.0 + direction * step, -4.0, -4.0, advantage) == 0)
+        return next(idle, None)
+
+    near = first(np.arange(COARSE, 3.0, COARSE))
+    return near and (first(np.arange(near - COARSE + FINE, near, FINE)) or near)
 
 
 def repartition_gap(loss: PolicyLoss, sizes: Sequence[int], counts: Literal["token", "sequence"] = "token") -> float:
@@ -109,16 +114,21 @@ def misplaced(loss: PolicyLoss) -> int:
     columns = {"advantages": ones, "logprobs": flat, "old_logprobs": flat, "engine_logprobs": flat, "weights": ones}
     taken = ["weights"] if accepted(loss, {"weights": ones}) else []
     names = ["advantages", "logprobs", "old_logprobs", "engine_logprobs", *taken]
-    changes = {name: {cell: [_moved(loss, columns, name, cell, by) for by in (-0.1, 0.1)] for cell in cells(flat)} for name in names}
-    return sum(astray(found, by_row=name == "advantages") for name, found in changes.items())
+    before, total = _gradient(loss, columns), 0
+    for name in names:
+        moved = {
+            cell: [_gradient(loss, _nudged(columns, name, cell, by)) for by in (-0.1, 0.1)] for cell in cells(flat)
+        }
+        changes = {cell: [after - before for after in found] for cell, found in moved.items()}
+        total += astray(changes, by_row=name == "advantages")
+    return total
 
 
-def _moved(loss: PolicyLoss, columns: dict[str, Tensor], name: str, cell: Cell, by: float) -> Tensor:
-    """Change of the gradient (B, T) when one entry of one column is larger by that much."""
+def _nudged(columns: dict[str, Tensor], name: str, cell: Cell, by: float) -> dict[str, Tensor]:
+    """The columns (B, T) with one entry of one of them larger by that much."""
     changed = columns[name].clone()
     changed[cell] += by
-    after, before = (_gradient(loss, values) for values in ({**columns, name: changed}, columns))
-    return after - before
+    return {**columns, name: changed}
 
 
 def _gradient(loss: PolicyLoss, columns: dict[str, Tensor]) -> Tensor:

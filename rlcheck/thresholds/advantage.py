@@ -21,9 +21,11 @@ ROWS = (
     _groups("changed_by_scale", "normalised advantages do not grow with the rewards", "double_normalised"),
     _groups("off_zero_sum", "advantages of a group sum to 0", *_GROUPS),
     _groups("off_batch_sum", "advantages of the batch sum to 0", *_GROUPS),
-    _groups("of_equal_rewards", "equal rewards give advantage 0 if there is a baseline", "degenerate_std"),
+    _groups("of_equal_rewards", "equal rewards of a group give advantage 0", "degenerate_std"),
     _groups("worse_for_better", "in a group the better attempt has the larger advantage", "permuted_columns"),
-    _groups("beyond_reason", "no advantage exceeds a hundred times the largest reward", "degenerate_std", "partial_group"),
+    _groups(
+        "beyond_reason", "no advantage exceeds a hundred times the largest reward", "degenerate_std", "partial_group"
+    ),
     _groups("off_reward_gaps", "in a group advantages differ as rewards do", *_GROUPS),
     _groups("off_stretched_gaps", "in a group they differ n/(n - 1) times as much", *_GROUPS),
     _groups("off_unit_spread", "a group's advantages have standard deviation 1", *_GROUPS),

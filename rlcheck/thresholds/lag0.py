@@ -15,6 +15,13 @@ ROWS = (
         source="on-policy means samples of the newest weights",
     ),
     never(
+        "lag0.late",
+        "steps",
+        "on-policy steps between the first move of the weights and the first batch that shows it, less one",
+        "lag0_not_sync",
+        source="on-policy means samples of the newest weights",
+    ),
+    never(
         "lag0.stale_versions",
         "steps",
         "steps at lag 0 that consumed another version than on-policy",

@@ -15,7 +15,7 @@ from rlcheck.tinyagent import micro
 from rlcheck.tinyagent.loop import TinyAgentLoop
 from rlcheck.tinyagent.policy import REV
 from rlcheck.tinyagent.samplers import fp8_weights
-from rlcheck.traces import column, updates_per_step
+from rlcheck.traces import column, sound, updates_per_step
 
 Array = npt.NDArray[np.float64]
 SEEDS = 64
@@ -105,9 +105,8 @@ class LoopArms(Arms):
         return Arm(*(np.array([self._mean(trace, name, lag) for trace in traces]) for name in names))
 
     def _trace(self, loop: Any, seed: int, lag: int, correction: Correction | None) -> TrainingTrace:
-        updates = updates_per_step(loop.on_policy(1, seed))
-        trace: TrainingTrace = loop.off_policy(self.steps, seed, lag * updates, correction)
-        return trace
+        updates = updates_per_step(sound(loop.on_policy(1, seed), "on_policy", 1))
+        return sound(loop.off_policy(self.steps, seed, lag * updates, correction), "off_policy", self.steps)
 
     def _mean(self, trace: TrainingTrace, name: str, lag: int) -> float:
         values = column(trace, name)
