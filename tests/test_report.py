@@ -26,7 +26,8 @@ from fakes import FakeEngine, FakeTrainer
 
 class Spoilt(FakeEngine):
     def sample(self, prompts, params):
-        return super().sample(prompts, params).replace({columns})
+        rollouts = super().sample(prompts, params)
+        return rollouts.replace({columns})
 
 @pytest.fixture(scope="session")
 def rlcheck_engine():
