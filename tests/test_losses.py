@@ -215,3 +215,12 @@ def test_dppo_stops_when_the_probability_has_moved_enough():
 def test_bad_requests_say_what_to_do(name, settings, message):
     with pytest.raises(RlcheckError, match=message):
         losses.from_name(name, **settings)
+
+
+def test_gspo_clips_two_sequences_in_five_by_design():
+    """Log-ratios of .0014 nats a sequence lie beyond clips of 3e-4 and 4e-4 that often; nothing is wrong with that."""
+    drift = 0.0014 * torch.randn(4000, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    signs = torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(2000)[:, None]
+    old, ones = torch.full((4000, 1), -2.0, dtype=torch.float64), torch.ones(4000, 1)
+    found = answer(losses.from_name("gspo"), PolicyBatch(old, old, ones, old + drift, signs))
+    assert 0.35 < float((found.gradient == 0).double().mean()) < 0.44

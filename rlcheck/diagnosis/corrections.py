@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from rlcheck.blackbox import reference_of, weigh
+from rlcheck import mismatch
+from rlcheck.blackbox import logged, reference_of, weigh
 from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.registry import detector
 
 Array = npt.NDArray[np.float64]
 TOPICS = ("correction_properties.", "correction_bias_variance.")
+
+ROW = (-0.5, 2.5, -0.2)
+"""Log-ratios of three tokens, one beyond any cap."""
 
 RATIOS = np.exp(np.linspace(-3, 3, 121))
 """rho from .05 to 20; with every ratio its inverse."""
@@ -93,6 +98,20 @@ def outside(case: Case) -> Iterator[Finding]:
     broken = not np.isfinite(wild).all() or not np.isfinite(_weights_with(correction, np.nan)).all()
     evidence = "harmless values outside the mask do nothing, but NaN or values of 1e4 there make weights NaN"
     yield Finding("masked_nan", 0.95 if broken and not trains else 0.0, evidence)
+
+
+@detector("correction_properties.")
+def metrics(case: Case) -> Iterator[Finding]:
+    """What is logged of the ratios is taken after the cap or the rejection."""
+    correction = case.fixture("rlcheck_correction")
+    if correction is None:
+        return
+    old, d = torch.full((1, 3), -3.0), torch.tensor([ROW])
+    found = logged(correction, old_logprobs=old, engine_logprobs=old - d, mask=torch.ones(1, 3))
+    raw = asdict(mismatch.compare((old - d)[0].numpy(), old[0].numpy(), [0, 3]))
+    off = [name for name, value in found.items() if name in raw and not np.isclose(value, raw[name], rtol=1e-3)]
+    evidence = "".join(f"{name} is logged as {found[name]:.3g}, it is {raw[name]:.3g}; " for name in off)
+    yield Finding("capped_metric", 0.95 if off else 0.0, f"{evidence}of the ratios {np.exp(ROW).round(3).tolist()}")
 
 
 def weights_at(correction: Any, ratios: Array) -> Array:

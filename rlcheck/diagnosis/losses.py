@@ -113,6 +113,17 @@ def rows_mix(case: Case) -> Iterator[Finding]:
     yield Finding("broadcast", 0.95 if change > 1e-6 else 0.0, evidence)
 
 
+@detector("policy_loss.", lasting=True)
+def clip_turned(case: Case) -> Iterator[Finding]:
+    """The clip stops good tokens that have become rarer, and lets the likelier ones go on."""
+    loss = case.fixture("rlcheck_policy_loss")
+    if loss is None:
+        return
+    rarer, likelier = (coefficient(loss, policy, -2.0, -2.0) for policy in (-3.0, -1.0))
+    evidence = f"a good token has coefficient {rarer:.3g} at r = .37 and {likelier:.3g} at r = 2.7"
+    yield Finding("idle_clip", 0.95 if rarer == 0 and likelier > 0 else 0.0, evidence)
+
+
 @detector("policy_loss.repartition_gap", lasting=True)
 def own_count(case: Case) -> Iterator[Finding]:
     """The denominator is taken and not used."""
