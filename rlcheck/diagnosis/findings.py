@@ -30,7 +30,7 @@ class Finding:
 
 
 def ranked(found: Iterable[Finding], suspected: Iterable[Finding]) -> list[Finding]:
-    """Order findings by confidence; one that was tested replaces what the failing numbers alone suspect.
+    """Order findings by confidence; one that was tested replaces what the failing numbers merely suspect.
 
     ``unknown`` takes what the best one leaves, so that it leads where none is likely.
     """
@@ -40,8 +40,11 @@ def ranked(found: Iterable[Finding], suspected: Iterable[Finding]) -> list[Findi
             best[finding.cause] = finding
     certain = max((finding.confidence for finding in best.values()), default=0.0)
     for finding in suspected:
-        left = replace(finding, confidence=finding.confidence * (1 - certain))
-        best.setdefault(finding.cause, left)
+        tested = best.get(finding.cause)
+        if tested is None:
+            best[finding.cause] = replace(finding, confidence=finding.confidence * (1 - certain))
+        elif tested.confidence == 0 and finding.confidence >= LIKELY:  # measured on other samples than were tested
+            best[finding.cause] = finding
     worth = [finding for finding in best.values() if finding.confidence >= WORTH_SAYING]
     ordered = sorted(worth, key=lambda finding: -finding.confidence)[:MOST]
     if not ordered or ordered[0].confidence < LIKELY:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import json
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -70,18 +71,39 @@ def choose(globs: Sequence[str]) -> list[Fault]:
     return chosen
 
 
-def sweep(faults: Iterable[Fault], dtypes: Sequence[str], seeds: Iterable[int]) -> Iterator[Trial]:
-    """Plant each fault once a seed, in every dtype where it sits in a stack that holds a model."""
-    seeds = list(seeds)
-    for fault in faults:
-        for dtype in dtypes if fault.fixture in ON_A_MODEL else dtypes[:1]:
-            for seed in seeds:
-                yield Trial.of(fault, dtype, seed, plant(fault, seed, dtype))
+def sweep(
+    faults: Iterable[Fault], dtypes: Sequence[str], seeds: Iterable[int], log: Path | None = None
+) -> Iterator[Trial]:
+    """Plant each fault once a seed, in every dtype where it sits in a stack that holds a model.
+
+    With ``log`` each trial is appended to that file, and those that it holds are not run again.
+    """
+    known = _recorded(log)
+    for seed in list(seeds):
+        for fault in faults:
+            for dtype in dtypes if fault.fixture in ON_A_MODEL else dtypes[:1]:
+                if (trial := known.get((fault.name, dtype, seed))) is None:
+                    trial = Trial.of(fault, dtype, seed, plant(fault, seed, dtype))
+                    _append(log, trial)
+                yield trial
+
+
+def _recorded(log: Path | None) -> dict[tuple[str, str, int], Trial]:
+    """The trials that a log holds of faults that there still are."""
+    rows = [json.loads(line) for line in log.read_text().splitlines()] if log and log.exists() else []
+    trials = [Trial(**{**row, "fault": FAULTS[row["fault"]], "failed": tuple(row["failed"])}) for row in rows]
+    return {(trial.fault.name, trial.dtype, trial.seed): trial for trial in trials}
+
+
+def _append(log: Path | None, trial: Trial) -> None:
+    if log is not None:
+        with log.open("a") as file:
+            file.write(json.dumps({**vars(trial), "fault": trial.fault.name}) + "\n")
 
 
 def plant(fault: Fault, seed: int, dtype: str = "float32") -> Run:
-    """Run the checks of a fault's topics on the embedded stack with the fault planted, until two have failed."""
-    more = ["--rlcheck-seed", str(seed), "--maxfail", "2"]
+    """Run the checks of a fault's topics on the embedded stack with the fault planted, until five have failed."""
+    more = ["--rlcheck-seed", str(seed), "--maxfail", "5"]
     return stage(dtype, fault.model).run(fault, seed, beside(fault), more)
 
 
