@@ -11,9 +11,9 @@ import importlib
 import pkgutil
 
 from rlcheck.diagnosis.case import Case
-from rlcheck.diagnosis.findings import LIKELY, UNKNOWN, Finding, ranked
 from rlcheck.diagnosis.gates import suspicions
 from rlcheck.diagnosis.registry import DETECTORS, detector
+from rlcheck.findings import LIKELY, UNKNOWN, Finding, ranked
 
 __all__ = ["LIKELY", "UNKNOWN", "Case", "Finding", "detector", "diagnose"]
 

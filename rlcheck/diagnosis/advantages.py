@@ -12,8 +12,8 @@ import torch
 
 from rlcheck.blackbox import reference_of
 from rlcheck.diagnosis.case import Case
-from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.registry import detector
+from rlcheck.findings import Finding
 
 Array = npt.NDArray[Any]
 Scored = tuple[float, str]

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcheck.diagnosis.case import Case
-from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.probes import nats
 from rlcheck.diagnosis.registry import detector
+from rlcheck.findings import Finding
 from rlcheck.invariance import replace_rows, spread
 from rlcheck.pairs import flatten
 from rlcheck.rollouts import Rollouts

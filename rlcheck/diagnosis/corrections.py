@@ -13,8 +13,8 @@ import torch
 from rlcheck import mismatch
 from rlcheck.blackbox import logged, reference_of, weigh
 from rlcheck.diagnosis.case import Case
-from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.registry import detector
+from rlcheck.findings import Finding
 
 Array = npt.NDArray[np.float64]
 TOPICS = ("correction_properties.", "correction_bias_variance.")

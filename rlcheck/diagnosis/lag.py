@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from rlcheck import traces
 from rlcheck.diagnosis.case import Case
-from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.registry import detector
+from rlcheck.findings import Finding
 from rlcheck.traces import LoopRuns
 
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from rlcheck.blackbox import accepted, reference_of
 from rlcheck.diagnosis.case import Case
-from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.registry import detector
+from rlcheck.findings import Finding
 
 STEP = 1e-4
 """Nats: inside the narrowest clip in use."""

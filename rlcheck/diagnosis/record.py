@@ -8,10 +8,10 @@ from rlcheck import tokens
 from rlcheck.blocks import asked_prompts
 from rlcheck.contract.sampler import shaping_defaults
 from rlcheck.diagnosis.case import Case
-from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.gates import in_words
 from rlcheck.diagnosis.placement import PAIR
 from rlcheck.diagnosis.registry import detector
+from rlcheck.findings import Finding
 from rlcheck.rollouts import Rollouts
 
 FACT = 0.985

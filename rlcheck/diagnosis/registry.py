@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from rlcheck.diagnosis.case import Case
-from rlcheck.diagnosis.findings import Finding
+from rlcheck.findings import Finding
 
 Look = Callable[[Case], Iterable[Finding]]
 

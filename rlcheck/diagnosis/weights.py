@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlcheck.diagnosis.case import Case
-from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.placement import PAIR
 from rlcheck.diagnosis.probes import nats
 from rlcheck.diagnosis.registry import detector
+from rlcheck.findings import Finding
 
 
 @detector(*PAIR, lasting=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rlcheck.diagnosis import Finding
+from rlcheck.findings import Finding
 from rlcheck.measure import Measurement
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
 from rlcheck.causes import CAUSES
-from rlcheck.diagnosis import LIKELY, Finding
+from rlcheck.findings import LIKELY, Finding
 from rlcheck.measure import Measurement, Recorder, number
 from rlcheck.settings import Settings
 

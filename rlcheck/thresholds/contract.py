@@ -109,7 +109,7 @@ ROWS = (
         "<=",
         limits(float32=1e-3, tf32=0.02, float16=0.02, bfloat16=0.05, moe=0.5),
         kind="exact",
-        source="nothing outside the mask, and after all that is trained, enters the loss (but one that balances experts)",
+        source="nothing outside the mask and after it enters the loss (but one that balances experts)",
         causes=("tool_tokens_trained",),
     ),
     never(
