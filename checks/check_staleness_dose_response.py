@@ -36,7 +36,8 @@ FP8 = "a sampler of float8 weights at lag 0"
 def check_staleness_dose_response(rlcheck_staleness_arms: Arms, rlcheck_measure: Recorder) -> None:
     """Without a correction staleness harms the more the older the samples; a float8 sampler alone does not."""
     arms = rlcheck_staleness_arms
-    _require_lag(arms)
+    if not arms.lags:
+        pytest.skip(NO_OFF_POLICY)
     plain = {lag: arms.arm(lag) for lag in LAGS}
     for lag, arm in plain.items():
         _report(arm, f"lag={lag}", rlcheck_measure)
@@ -51,46 +52,36 @@ def check_staleness_dose_response(rlcheck_staleness_arms: Arms, rlcheck_measure:
 
 
 def check_weights_make_up_for_staleness(
-    rlcheck_correction: Correction, rlcheck_staleness_arms: Arms, rlcheck_measure: Recorder
+    rlcheck_correction: Correction, rlcheck_staleness_arms: Arms, rlcheck_settings: Settings, rlcheck_measure: Recorder
 ) -> None:
-    """Weights by ratio win back what samples of lag 8 lose."""
-    arms = rlcheck_staleness_arms
-    _require_lag(arms)
-    best, worst, corrected = arms.arm(0), arms.arm(LAGS[-1]), arms.arm(LAGS[-1], rlcheck_correction)
-    _report(corrected, "corrected", rlcheck_measure)
-    left = intervals.ratio(best.passes - corrected.passes, best.passes - worst.passes, rlcheck_measure.level)
-    reported = _why_not_judged(rlcheck_correction) if arms.known else FOREIGN
-    rlcheck_measure("staleness_dose_response.unrecovered", left, n=len(worst.passes), reported=reported)
+    """Weights by ratio win back what samples of lag 8 lose, and turn the expected gradient towards the true one."""
+    claims = "" if abs(response.respond(rlcheck_correction).slope) > 0.5 else NO_WEIGHTS
+    if rlcheck_staleness_arms.lags:
+        _measure_recovery(rlcheck_correction, rlcheck_staleness_arms, claims, rlcheck_measure)
+    _measure_gradients(rlcheck_correction, rlcheck_settings.seed, claims, rlcheck_measure)
 
 
-def check_stale_gradients(
-    rlcheck_correction: Correction, rlcheck_settings: Settings, rlcheck_measure: Recorder
-) -> None:
-    """The expected gradient of stale samples, by enumeration: what a correction leaves of it, and its reference."""
+def _measure_recovery(correction: Correction, arms: Arms, claims: str, measure: Recorder) -> None:
+    """What is still lost of the pass rate."""
+    best, worst, corrected = arms.arm(0), arms.arm(LAGS[-1]), arms.arm(LAGS[-1], correction)
+    _report(corrected, "corrected", measure)
+    left = intervals.ratio(best.passes - corrected.passes, best.passes - worst.passes, measure.level)
+    reported = claims if arms.known else FOREIGN
+    measure("staleness_dose_response.unrecovered", left, n=len(worst.passes), reported=reported)
+
+
+def _measure_gradients(correction: Correction, seed: int, claims: str, measure: Recorder) -> None:
+    """The expected gradient of stale samples of the micro TinyAgent, by enumeration."""
     name, n = "staleness_dose_response", SEEDS * len(MOMENTS)
-    exact = _gradients(rlcheck_settings.seed, None)
-    true = torch.cat([micro.true_gradient(policy) for policy, _ in _stale_pairs(rlcheck_settings.seed)])
-    identity = _gradients(rlcheck_settings.seed, corrections.from_name("sequence_is"))
-    rlcheck_measure(f"{name}.identity_error", _worst_gap(identity, true), n=n)
-    own = _gradients(rlcheck_settings.seed, rlcheck_correction)
-    cosines = {"none": _cosine(exact, true), "corrected": _cosine(own, true)}
+    true = torch.cat([micro.true_gradient(policy) for policy, _ in _stale_pairs(seed)])
+    measure(f"{name}.identity_error", _worst_gap(_gradients(seed, corrections.from_name("sequence_is")), true), n=n)
+    own = _gradients(seed, correction)
+    cosines = {"none": _cosine(_gradients(seed, None), true), "corrected": _cosine(own, true)}
     for variant, value in cosines.items():
-        rlcheck_measure(f"{name}.cosine", value, variant=variant, n=n)
-    lost, reported = cosines["none"] - cosines["corrected"], _why_not_judged(rlcheck_correction)
-    rlcheck_measure(f"{name}.cosine_lost", lost, n=n, reported=reported)
-    if reference := reference_of(rlcheck_correction):
-        gap = _worst_gap(own, _gradients(rlcheck_settings.seed, reference))
-        rlcheck_measure(f"{name}.off_reference", gap, n=n)
-
-
-def _require_lag(arms: Arms) -> None:
-    if not arms.lags:
-        pytest.skip(NO_OFF_POLICY)
-
-
-def _why_not_judged(correction: Correction) -> str:
-    """Empty for weights that follow the ratio, either way."""
-    return "" if abs(response.respond(correction).slope) > 0.5 else NO_WEIGHTS
+        measure(f"{name}.cosine", value, variant=variant, n=n)
+    measure(f"{name}.cosine_lost", cosines["none"] - cosines["corrected"], n=n, reported=claims)
+    if reference := reference_of(correction):
+        measure(f"{name}.off_reference", _worst_gap(own, _gradients(seed, reference)), n=n)
 
 
 def _report(arm: Arm, variant: str, measure: Recorder, why: str = "") -> None:

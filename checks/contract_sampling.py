@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 from rlcheck import temperature
-from rlcheck.blocks import sample_repeats, unjudged_identity
+from rlcheck.blocks import unjudged_identity
 from rlcheck.contract import closing, counts, grid, probes, sampler, top
 from rlcheck.contract.distributions import FEW, NO_DISTRIBUTION, Reported, Summary, real_vocabulary
 from rlcheck.intervals import token_mean
-from rlcheck.keys import NO_ENGINE
 from rlcheck.measure import Recorder
 from rlcheck.pairs import Pair
 from rlcheck.protocols import Engine, Trainer
@@ -32,9 +31,9 @@ __all__ = [
     "check_logprob_is_the_sampled_tokens",
     "check_nothing_shapes_the_samples",
     "check_probabilities_sum_to_one",
+    "check_shaping_is_shared",
     "check_temperatures_are_applied",
     "check_trainer_logprobs_are_computed_in_full",
-    "check_truncation_and_penalties_are_shared",
 ]
 
 CONTEXTS, TIMES = 6, 64
@@ -64,17 +63,13 @@ def check_nothing_shapes_the_samples(
 
 
 def check_counts_match_probabilities(
+    rlcheck_repeats: Callable[[int, int], Rollouts],
     rlcheck_engine: Engine | None,
-    rlcheck_prompts: list[list[int]],
-    rlcheck_settings: Settings,
     rlcheck_observe: Callable[..., None],
     rlcheck_measure: Recorder,
 ) -> None:
     """Drawn again and again in one context, tokens come as often as their probabilities say; no second model."""
-    if rlcheck_engine is None:
-        pytest.skip(NO_ENGINE)
-    shortest = sorted(rlcheck_prompts, key=len)[:CONTEXTS]
-    rollouts = sample_repeats(rlcheck_engine, shortest, rlcheck_settings.seed, TIMES)
+    rollouts = rlcheck_repeats(CONTEXTS, TIMES)
     rlcheck_observe(rollouts, rlcheck_engine, alone=True)
     known = rollouts.mask & np.isfinite(rollouts.engine_logprobs) & (rollouts.positions == 0)
     if known.sum() < 2:
@@ -100,7 +95,7 @@ def check_logprob_is_the_sampled_tokens(
     elif hasattr(rlcheck_trainer, "token_stats") and not rlcheck_recorded:
         wrong = top.claim_the_top(rlcheck_rollouts, rlcheck_trainer, tolerance)
     else:
-        pytest.skip(f"{NO_DISTRIBUTION}, or the trainer token_stats(rollouts)")
+        pytest.skip(f"{NO_DISTRIBUTION}; or token_stats")
     rlcheck_measure("contract.top1_logprobs", int(wrong.sum()), n=len(wrong))
 
 
@@ -108,6 +103,7 @@ def check_probabilities_sum_to_one(
     rlcheck_rollouts: Rollouts,
     rlcheck_engine: Engine | None,
     rlcheck_trainer: Trainer | None,
+    rlcheck_reported: Reported | None,
     rlcheck_summarise: Callable[..., Summary],
     rlcheck_observe: Callable[..., None],
     rlcheck_measure: Recorder,
@@ -120,7 +116,8 @@ def check_probabilities_sum_to_one(
     vocabulary = real_vocabulary(rlcheck_engine, rlcheck_trainer)
     for name, part in able.items():
         rlcheck_observe(rlcheck_rollouts, part, alone=True)
-        summary = rlcheck_summarise(part, rlcheck_rollouts, vocabulary, FEW)
+        known = rlcheck_reported.summary if rlcheck_reported and rlcheck_reported.part is part else None
+        summary = known or rlcheck_summarise(part, rlcheck_rollouts, vocabulary, FEW)
         gap = float(np.abs(summary.mass - 1).max(initial=0))
         rlcheck_measure("contract.mass_gap", gap, variant=name, n=len(summary.mass))
         rlcheck_measure("contract.positive_logprobs", summary.positive, variant=name, n=len(summary.mass))
@@ -174,8 +171,8 @@ def check_temperatures_are_applied(
     rlcheck_measure.explain("a stack that never leaves temperature 1 says so in rlcheck_declarations: sampling = ()")
 
 
-@pytest.mark.parametrize(("name", "value"), probes.SHAPES)
-def check_truncation_and_penalties_are_shared(
+@pytest.mark.parametrize(("name", "value"), probes.SHAPES, ids=[name for name, _ in probes.SHAPES])
+def check_shaping_is_shared(
     name: str,
     value: float,
     rlcheck_probe_pair: Callable[..., Pair],

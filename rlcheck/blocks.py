@@ -17,7 +17,7 @@ from rlcheck.settings import ROW_TOKENS
 
 PROBE = 2**31
 """Number of the block whose seed the probes take."""
-PROBE_ROWS = 32
+PROBE_ROWS = 16
 PROBE_TOKENS = 8
 
 

@@ -213,7 +213,8 @@ CAUSES: dict[str, Cause] = {
     ),
     "duplicate_seed": Cause(
         "requests that should differ are sampled with one seed",
-        "give every rank, request and step a seed of its own; deterministic modes fall back to one for all",
+        "give every rank, request and step a seed of its own; deterministic modes fall back to one for all, and "
+        "greedy decoding needs none",
     ),
     "retokenised": Cause(
         "ids were decoded to text and encoded again",

@@ -138,7 +138,7 @@ def learning_curves(curves: Mapping[str, Band]) -> Figure:
         style = {"color": f"{0.1 * (number % 7):.1f}", "linestyle": DASHES[number % len(DASHES)]}
         mean, spread = np.asarray(band.mean), np.asarray(band.sd)
         axes.fill_between(band.x, mean - spread, mean + spread, color=style["color"], alpha=0.12, linewidth=0)
-        axes.plot(band.x, mean, label=label, marker=MARKS[number % len(MARKS)], markevery=5, **style)
+        axes.plot(band.x, mean, label=label, marker=MARKS[(number + 3 * (number // 6)) % 6], markevery=5, **style)
     axes.set(xlabel="train step", ylabel="pass rate of the batch", title="Staleness and corrections", ylim=(0, 1))
     axes.legend(frameon=False, loc="best", fontsize=8)
     return figure

@@ -21,10 +21,9 @@ MEAN_ABS = failing("mismatch.mean_abs", ("stale_weights", "double_bos", "tempera
 
 
 def policies(prompts, temperature=1.0):
-    """log-policy (B, V) of each prompt, which its last token chooses; the same at every position."""
-    shifts = np.array([prompt[-1] + 5 * len(prompt) for prompt in prompts])
-    base = log_policy(temperature)
-    return np.stack([np.roll(base, shift) for shift in shifts])
+    """log-policy (B, V) of each prompt, in an order that its last token and length choose; alike at all positions."""
+    orders = [np.random.default_rng([prompt[-1], len(prompt)]).permutation(VOCABULARY) for prompt in prompts]
+    return log_policy(temperature)[np.stack(orders)]
 
 
 class Engine(FakeEngine):

@@ -347,7 +347,7 @@ def test_what_must_stay_green(inner, case):
 
 
 RED = {
-    "check_truncation_and_penalties_are_shared[top_k-8]": [
+    "check_shaping_is_shared[top_k]": [
         {"scored": "policy(rollouts.params.replace(top_k=0))", "declared": "{'sampling': ('top_k',)}"},
         {"before": "from dataclasses import replace; asked, params = params, params.replace(top_k=0)",
          "after": "rollouts = rollouts.replace(params=asked)"},
@@ -367,13 +367,13 @@ def test_a_broken_promise_fails(inner, check, case):
 
 
 def test_what_the_engine_refuses_is_skipped_with_its_reason(inner):
-    result = inner("-k", "truncation", "-rs", conftest=stack(**GREEN["an engine that refuses"]))
+    result = inner("-k", "shaping", "-rs", conftest=stack(**GREEN["an engine that refuses"]))
     result.stdout.fnmatch_lines(["*the engine refuses top_k: top_k is not supported*"])
 
 
 def test_an_undeclared_convention_is_reported(inner):
-    result = inner("-k", "truncation and top_k", conftest=stack(**GREEN["a trainer without truncation"]))
-    result.stdout.fnmatch_lines(["*nothing judged: the trainer ignores top_k*", "-  *kept_mass[[]top_k=8[]]*0.519*"])
+    result = inner("-k", "shaping and top_k", conftest=stack(**GREEN["a trainer without truncation"]))
+    result.stdout.fnmatch_lines(["*nothing judged: the trainer ignores top_k*", "-  *kept_mass[[]top_k=4[]]*"])
 
 
 def test_a_failing_surprisal_says_how_the_tokens_look_drawn(inner):
@@ -383,3 +383,31 @@ def test_a_failing_surprisal_says_how_the_tokens_look_drawn(inner):
         "-k", "surprisal", conftest=stack(before=hot, after=raw) + "\nEngine.generation_config = {'top_k': 5}\n"
     )
     result.stdout.fnmatch_lines(["*generation_config asks for {'top_k': 5}*", "*look as if drawn at 0.[45]* times*"])
+
+
+TRUNCATED = """
+import numpy as np
+import pytest
+from rlcheck import Rollouts, SamplingParams
+
+@pytest.fixture(scope="session")
+def rlcheck_rollouts():
+    policy = np.log([0.5, 0.37, 0.13])
+    ids = np.random.default_rng(0).choice(2, (40, 32), p=[0.5 / 0.87, 0.37 / 0.87])
+    engine = (policy - np.log(0.87))[ids]
+    return Rollouts.from_lists(
+        [[0]] * 40, ids, engine_logprobs=engine, old_logprobs={old}, params=SamplingParams(top_k=2)
+    )
+
+@pytest.fixture(scope="session")
+def rlcheck_declarations():
+    return {{"unfiltered": True, "dtype": "float32"}}
+"""
+
+
+@pytest.mark.parametrize(("old", "expected"), [("engine", set()), ("policy[ids]", {"check_ratio_averages_to_one"})])
+def test_a_trainer_over_the_whole_vocabulary_shows_the_mass_that_was_kept(inner, old, expected):
+    result = inner("-k", "ratio_averages", conftest=TRUNCATED.format(old=old))
+    assert failed(result) == expected
+    if expected:
+        result.stdout.fnmatch_lines(["*mismatch.kept_mass = 0.87 *", "*truncated_sampling*"])

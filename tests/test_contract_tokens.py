@@ -59,8 +59,8 @@ def test_a_planted_fault_is_caught_and_named(embedded, name, seed):
 
 
 def test_a_fault_planted_by_a_conftest_fails_a_check_of_the_topic(inner):
-    text = PLANT.format(fixture="rlcheck_engine", name="completions_swapped", seed=1)
-    result = inner("--rlcheck-model", "embedded", "--rlcheck-dtype", "float32", "-k", "answer_their", conftest=text)
+    text = PLANT.format(fixture="rlcheck_engine", name="completions_swapped", seed=1, dtype="float32")
+    result = inner("-k", "answer_their", conftest=text)
     assert failed_checks(result) == {"check_completions_answer_their_prompts"}
     result.stdout.fnmatch_lines(["*  - wrong_pairing: *", "FAILED conftest.py::contract::check_*"])
 

@@ -45,7 +45,7 @@ ON_A_MODEL = [
     and fault.topics not in (("batch_invariance",), ("weight_sync",))
     and fault.plant.__module__ not in ELSEWHERE
 ]
-"""Faults of a model's stack; those of those two topics and of ids are swept in their own test files."""
+"""Faults of a model's stack; those of the other two topics and of ids are swept in their own test files."""
 DTYPE = os.environ.get("RLCHECK_DTYPE", "float32")
 CASES = [
     (seed, name) for seed in SEEDS for i, name in enumerate(ON_A_MODEL) if len(SEEDS) != 3 or i % len(SEEDS) == seed

@@ -88,8 +88,10 @@ def test_a_failure_says_number_threshold_source_and_what_it_looks_like(inner):
         [
             "mismatch.mean_abs = 0.4 ± * nats (n = 960), must be <= 0.0001; this n can see * beyond it",
             "    threshold from: slime: 0.1 in CI;*",
-            "this looks like one of:",
-            "  - stale_weights: the engine still holds other weights than the trainer; *",
+            "this looks like:",
+            "  - *: * (confidence *)",
+            "      evidence: *",
+            "      look at: *",
             "measured beside it:",
         ]
     )
@@ -150,7 +152,7 @@ def test_missing_logprobs_everywhere_is_no_pass(inner):
 
 
 def test_unsound_rollouts_fail_the_contract_and_skip_the_rest(inner):
-    positive = SPOILT.format(columns="engine_logprobs=np.full(960, 0.5, np.float32)")
+    positive = SPOILT.format(columns="engine_logprobs=np.full(rollouts.n_tokens, 0.5, np.float32)")
     result = inner("-rs", conftest=positive)
     outcomes = result.parseoutcomes()
     assert outcomes["failed"] == 1

@@ -2,7 +2,7 @@
 
 import pytest
 from sync_cases import ALL, stack, trial_of
-from test_faults import PLANT, failed_checks
+from test_faults import failed_checks
 
 from rlcheck import RlcheckError
 from rlcheck.faults import FAULTS
@@ -50,6 +50,15 @@ def test_weights_are_put_back_when_sampling_fails():
 
 # -- through the public fixtures -----------------------------------------------------------------------------
 
+PLANT = """
+import numpy as np
+import pytest
+from rlcheck.faults import FAULTS
+
+@pytest.fixture(scope="session")
+def {fixture}({fixture}):
+    return FAULTS[{name!r}].plant({fixture}, np.random.default_rng(0))
+"""
 CONFTEST = """
 import pytest
 from rlcheck import models
@@ -79,7 +88,7 @@ def rlcheck_trainer():
 )
 def test_faults_planted_through_fixtures_are_caught(inner, name):
     fault = FAULTS[name]
-    text = PLANT.format(fixture=fault.fixture, name=name, seed=0)
+    text = PLANT.format(fixture=fault.fixture, name=name)
     stack = ("--rlcheck-model", fault.model, "--rlcheck-dtype", "float32", "--rlcheck-tokens", "192")
     result = inner(*stack, "-k", "weight_sync", conftest=text)
     assert failed_checks(result), fault.summary

@@ -12,7 +12,7 @@ from rlcheck.rollouts import Rollouts
 
 CERTAIN = -1e-3
 """Nats: a trainer above this agrees that the token was all but certain."""
-ENDING_SHARE = 1 / 8
+ENDING_SHARE = 1 / 4
 """Share of the sampled tokens that are made to end a response, so that most of a few rows end."""
 
 

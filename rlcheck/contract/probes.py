@@ -12,7 +12,9 @@ from rlcheck.protocols import Trainer
 from rlcheck.rollouts import SamplingParams
 
 TEMPERATURES = (0.5, 1.5)
-SHAPES: tuple[tuple[str, float], ...] = (("top_p", 0.8), ("top_k", 8), ("repetition_penalty", 1.3))
+SHAPES: tuple[tuple[str, float], ...] = (("top_p", 0.8), ("top_k", 4), ("repetition_penalty", 1.3))
+SHORTEST = 8
+"""A row's mean is taken over at least so many tokens, so that one rounding error does not condemn a short row."""
 ROUNDING = 1e-6
 """Nats: a trainer whose log-probs move by less under other parameters ignores them."""
 
@@ -30,9 +32,9 @@ def kept_mass(pair: Pair, level: float) -> Estimate:
 
 
 def rows_apart(pair: Pair, tolerance: float) -> int:
-    """Count rows whose mean |d| is above ``tolerance`` nats."""
-    summed = np.bincount(pair.rows, weights=np.abs(pair.log_ratio), minlength=len(pair.rollouts))
-    return int((summed > tolerance * np.bincount(pair.rows, minlength=len(pair.rollouts))).sum())
+    """Count rows whose mean |d|, over at least ``SHORTEST`` tokens, is above ``tolerance`` nats."""
+    summed = np.bincount(pair.rows, weights=np.abs(pair.log_ratio))
+    return int((summed > tolerance * np.maximum(np.bincount(pair.rows), SHORTEST)).sum())
 
 
 def outside_support(pair: Pair, level: float) -> Estimate:

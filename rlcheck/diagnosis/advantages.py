@@ -28,6 +28,9 @@ SEEN = 0.02
 """An advantage answers to a reward when it moves by so many times the largest answer."""
 
 
+HUGE = 1e3
+"""No spread of rewards makes an advantage of this size."""
+
 RAISE = 10.0
 """What makes one reward the largest by far."""
 
@@ -77,13 +80,18 @@ def of_advantages(case: Case) -> Iterator[Finding]:
 
 
 def _noise(seen: Responses) -> Scored:
-    """Equal rewards whose rounding noise is divided by itself."""
+    """Equal rewards, of all or of all others, whose rounding noise or nothing is divided by."""
     equal = np.full(len(GROUPS), 0.95, np.float32)
     noise = equal * (1 + np.finfo(np.float32).eps * np.sign(REWARDS - 0.4))
     found = [seen(rewards, GROUPS) for rewards in (equal, noise)]
     spread = max(float(np.ptp(values[of(group)])) for values in found for group in set(GROUPS))
-    evidence = f"{len(GROUPS)} rewards of .95, equal up to rounding, get advantages {spread:.3g} apart within a group"
-    return (0.95 if spread > NOISE else 0.0), evidence
+    first = np.array([group not in GROUPS[:row] for row, group in enumerate(GROUPS)])
+    largest = float(np.abs(seen(np.where(first, 0.0, equal), GROUPS)).max())
+    evidence = (
+        f"{len(GROUPS)} rewards of .95, equal up to rounding, get advantages {spread:.3g} apart within a group, and "
+        f"with one reward of 0 in each group they reach {largest:.3g}"
+    )
+    return (0.95 if spread > NOISE or largest > HUGE else 0.0), evidence
 
 
 def _by_position(seen: Responses) -> Scored:
@@ -123,7 +131,7 @@ def _sizes(seen: Responses) -> Scored:
         f"a constant added to all rewards moves advantages by {sums.min():.2g} to {sums.max():.2g} times it, "
         f"depending on the size of the group; an attempt alone in its group has advantage {alone:.2g}"
     )
-    return (0.93 if np.ptp(sums) > 0.05 or alone > 1e3 else 0.0), evidence
+    return (0.93 if np.ptp(sums) > 0.05 or alone > HUGE else 0.0), evidence
 
 
 def _normalised(seen: Responses) -> Scored:

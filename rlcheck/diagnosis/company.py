@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from rlcheck.thresholds import limit_at
 from rlcheck.thresholds.batch_invariance import ALONE
 
 Array = npt.NDArray[Any]
+Score = Callable[[Rollouts], Array]
 ROWS = 8
 TRAINER = tuple(f"batch_invariance.{name}" for name in ("micro_batch", "neighbours", "padding", "packing", "training"))
 
@@ -61,7 +63,7 @@ def batch_or_padding(case: Case) -> Iterator[Finding]:
     trainer, rollouts = case.fixture("rlcheck_trainer"), case.fixture("rlcheck_rollouts")
     if trainer is None or rollouts is None:
         return
-    seen = keep_company(trainer, rollouts, case.numerics)
+    seen = keep_company(*_of_trainer(trainer, rollouts), case.numerics)
     case.memory["unsteady"] = case.memory.get("unsteady", False) or seen.depends or seen.pads_matter
     yield Finding("batch_dependent", 0.95 if seen.depends else 0.0, str(seen))
     if not seen.pads_matter or seen.right > 1:
@@ -76,30 +78,56 @@ def batch_or_padding(case: Case) -> Iterator[Finding]:
     yield Finding("padding", {True: 0.1, False: 0.95, None: 0.48}[absolute], evidence)
 
 
-def keep_company(trainer: Any, rollouts: Rollouts, numerics: str) -> Company:
-    """Score a few rows of different lengths alone and together."""
+@detector("batch_invariance.engine_batch", lasting=True)
+def engine_batch(case: Case) -> Iterator[Finding]:
+    """The same of an engine's prefill scoring, whose layout is its own."""
+    engine, rollouts = case.fixture("rlcheck_engine"), case.fixture("rlcheck_rollouts")
+    if rollouts is None or not hasattr(engine, "score"):
+        return
+    seen = keep_company(*_of_engine(engine, rollouts), case.numerics)
+    yield Finding("batch_dependent", 0.95 if seen.depends else 0.0, str(seen))
+    yield Finding("padding", 0.9 if seen.pads_matter else 0.0, str(seen))
+    yield Finding("left_pad_positions", 0.4 if seen.pads_matter else 0.0, str(seen))
+
+
+def _of_trainer(trainer: Any, rollouts: Rollouts) -> tuple[Rollouts, Array, Score, Score | None]:
+    """Some rows, their scores alone, and how to score them together in one layout or the other."""
     step = getattr(trainer, "batch_multiple", 1)
     rows = rollouts.select(spread(len(rollouts), ROWS, step))
-    alone = _scores(trainer, rows, batch_size=step)
-    layouts = "layout" in inspect.signature(trainer.logprobs).parameters
-    right = _scores(trainer, rows, **({"layout": "right"} if layouts else {}), batch_size=len(rows))
-    left = _scores(trainer, rows, layout="left", batch_size=len(rows)) if layouts else None
-    generator = np.random.default_rng(0)
+
+    def together(batch: Rollouts, **how: Any) -> Array:
+        return _flat(batch, trainer.logprobs(batch, batch_size=len(batch), **how))
+
+    alone = _flat(rows, trainer.logprobs(rows, batch_size=step))
+    if "layout" not in inspect.signature(trainer.logprobs).parameters:
+        return rows, alone, together, None
+    return rows, alone, partial(together, layout="right"), partial(together, layout="left")
+
+
+def _of_engine(engine: Any, rollouts: Rollouts) -> tuple[Rollouts, Array, Score, Score | None]:
+    rows = rollouts.select(spread(len(rollouts), ROWS))
+    singles = [engine.score(rows.select(np.array([row])))[0] for row in range(len(rows))]
+    return rows, _flat(rows, singles), lambda batch: _flat(batch, engine.score(batch)), None
+
+
+def keep_company(rows: Rollouts, alone: Array, right: Score, left: Score | None, numerics: str) -> Company:
+    """Score a few rows of different lengths together, and beside others; ``alone`` (N,) are their own scores."""
+    whole, generator = right(rows), np.random.default_rng(0)
     replaced = np.full(len(rows), 0.0)
     for parity in (0, 1):
         others = np.arange(parity, len(rows), 2)
-        beside = _scores(trainer, replace_rows(rows, others, generator), batch_size=len(rows))
+        beside = right(replace_rows(rows, others, generator))
         kept = np.setdiff1d(np.arange(len(rows)), others)
-        replaced[kept] = _row_means(rows, beside - right)[kept]
+        replaced[kept] = _row_means(rows, beside - whole)[kept]
     padded, tolerance = rows.contexts < rows.contexts.max(), limit_at(ALONE, numerics) or 1e-6
-    beside_pads = _row_means(rows, right - alone)
+    beside_pads = _row_means(rows, whole - alone)
 
     def largest(changes: Array) -> float:
         return float(changes.max(initial=0.0) / tolerance)
 
     return Company(
         right=largest(beside_pads[padded]),
-        left=0.0 if left is None else largest(_row_means(rows, left - alone)[padded]),
+        left=0.0 if left is None else largest(_row_means(rows, left(rows) - alone)[padded]),
         bare=largest(beside_pads[~padded]),
         replaced=largest(replaced),
     )
@@ -142,8 +170,8 @@ def _steady(case: Case) -> bool:
     return not case.memory.get("unsteady", False)
 
 
-def _scores(trainer: Any, rows: Rollouts, **how: Any) -> Array:
-    return flatten(rows, trainer.logprobs(rows, **how), "the trainer's log-probs").astype(np.float64)
+def _flat(rows: Rollouts, scores: Any) -> Array:
+    return flatten(rows, scores, "scored log-probs").astype(np.float64)
 
 
 def _row_means(rows: Rollouts, change: Array) -> Array:

@@ -76,6 +76,15 @@ def closing_token(case: Case) -> Iterator[Finding]:
     )
 
 
+@detector("contract.untrained_gradient")
+def beyond_the_mask(case: Case) -> Iterator[Finding]:
+    """The trainer's gradient depends on tokens that the rollouts leave untrained."""
+    change = case.value("contract.untrained_gradient") or 0.0
+    evidence = f"tokens outside the mask of the rollouts change the trainer's gradient by {change:.2g} of its size"
+    yield Finding("tool_tokens_trained", 0.9, evidence)
+    yield Finding("masked_trains", 0.3, evidence)
+
+
 @detector(*PAIR, lasting=True)
 def other_prompts(case: Case) -> Iterator[Finding]:
     """Responses that agree once the trainer scores them after a prompt with one BOS more or less, or another one's."""

@@ -12,36 +12,42 @@ from rlcheck.diagnosis.placement import PAIR
 from rlcheck.diagnosis.probes import Array, Probes, nats
 from rlcheck.diagnosis.registry import detector
 
-ENOUGH = 30
-"""Tokens needed to believe in a grid."""
+ENOUGH = 6
+"""Different values of a row needed to believe in a grid."""
+
+CLOSE = 1e-2
+"""Nats: values nearer to 0 lie on every grid."""
+
+COARSE, FINE = 0.8, 0.3
+"""Shares of leading logits on a 16-bit grid above which a head is coarse, and below which it is not."""
 
 STEPS = (1.0, 0.5, 0.1, *(2.0**-k for k in range(2, 11)), 0.01, 0.001)
 
 
 @detector(*PAIR, lasting=True)
 def grid(case: Case) -> Iterator[Finding]:
-    """All values of one side can be written in half precision, or are multiples of one step."""
+    """Rows of one side whose values can all be written in half precision, or are multiples of one step."""
     probes = case.probes
     if probes is None:
         return
-    for cause, side, values in (
-        ("low_precision_logprob", "engine", probes.mu),
-        ("low_precision_head", "trainer", probes.pi),
-    ):
-        values = values[(values != 0) & np.isfinite(values)]
-        found = grid_of(values) if len(values) >= ENOUGH else ""
-        evidence = (
-            f"all {len(values)} log-probs of the {side} {found}, so that the error grows with their size"
-            if found
-            else f"the {side}'s log-probs lie on no grid"
-        )
-        yield Finding(cause, 0.97 if found else 0.0, evidence)
+    sides = (("low_precision_logprob", "engine", probes.mu), ("low_precision_head", "trainer", probes.pi))
+    for cause, side, values in sides:
+        rows = [values[probes.pair.rows == row] for row in np.unique(probes.pair.rows)]
+        grids = [grid for grid in map(grid_of, rows) if grid]
+        evidence = f"the {side}'s log-probs lie on no grid"
+        if grids:
+            evidence = (
+                f"all log-probs of {len(grids)} of {len(rows)} rows of the {side} {max(set(grids), key=grids.count)}: "
+                "digits were lost, and the error grows with the size of the log-prob"
+            )
+        yield Finding(cause, 0.97 if grids else 0.0, evidence)
 
 
 def grid_of(values: Array) -> str:
-    """In words, the grid that all values lie on; empty where there is none."""
+    """In words, the grid that all values of a row lie on; empty where there is none, or too few values."""
     exact = np.asarray(values, dtype=np.float32)
-    if len(np.unique(exact)) < ENOUGH // 3:
+    exact = exact[np.isfinite(exact) & (exact < -CLOSE)]
+    if len(np.unique(exact)) < ENOUGH:
         return ""
     if not (exact.view(np.uint32) & 0xFFFF).any():
         return "are bfloat16 numbers"
@@ -49,12 +55,29 @@ def grid_of(values: Array) -> str:
         return "are float16 numbers"
     for step in STEPS:
         places = exact.astype(np.float64) / step
-        if (np.abs(places - np.round(places)) * step <= 2e-6 * np.maximum(1, np.abs(exact))).all():
+        if (np.abs(places - np.round(places)) * step <= 2e-7 * np.maximum(1, np.abs(exact))).all():
             return f"are multiples of {step:g}"
     return ""
 
 
-AGREEMENT = ("mismatch.", "batch_invariance.decode", "weight_sync.")
+@detector(*PAIR, lasting=True)
+def coarse_head(case: Case) -> Iterator[Finding]:
+    """One side's logits lie on a 16-bit grid, and the other's do not."""
+    probes = case.probes
+    if probes is None or probes.healthy:
+        return
+    shares = {"engine": probes.coarse(probes.engine), "trainer": probes.coarse(probes.trainer)}
+    known = {side: share for side, share in shares.items() if share is not None}
+    fine = min(known.values(), default=0.0) < FINE or case.numerics in ("float32", "tf32")
+    for side, share in known.items():
+        evidence = (
+            f"{share:.0%} of the {side}'s leading logits are multiples of 1/256 (5% are by chance): a 16-bit head"
+        )
+        if share > COARSE and fine:
+            yield Finding("low_precision_head", 0.96, evidence)
+
+
+AGREEMENT = ("mismatch.", "batch_invariance.decode")
 
 
 @detector(*AGREEMENT, lasting=True)

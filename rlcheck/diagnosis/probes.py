@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcheck import mismatch, temperature
+from rlcheck.contract.distributions import summarise
 from rlcheck.measure import Estimate
 from rlcheck.mismatch.shifts import moved
 from rlcheck.pairs import Pair, flatten_logprobs
@@ -61,6 +62,20 @@ class Probes:
     def off(self) -> npt.NDArray[np.bool_]:
         """Which valid tokens (n,) are off beyond any rounding."""
         return self.size > LARGE * self.floor
+
+    @cached_property
+    def apart(self) -> Probes:
+        """The same for only the rows whose mean |d| is beyond rounding: a fault may spare the others."""
+        rows = np.flatnonzero(self.row_means(range(len(self.rollouts))) > self.floor)
+        if len(rows) in (0, len(self.rollouts)):
+            return self
+        old = self.rollouts.split(self.pair.old_logprobs)
+        pair = Pair.of(self.rollouts.select(rows), [old[row] for row in rows])
+        return Probes(pair, self.engine, self.trainer, self.numerics)
+
+    def rows_in(self, whole: Probes) -> str:
+        """How many of all rows these are, in words to add; empty where it is all of them."""
+        return "" if self is whole else f" in {len(self.rollouts)} of {len(whole.rollouts)} rows"
 
     @property
     def healthy(self) -> bool:
@@ -121,8 +136,8 @@ class Probes:
         size = np.abs(self.ask(asked) - part.engine_logprobs)
         return np.array([np.nanmean(row) for row in part.split(size)])
 
-    def row_means(self, rows: Array) -> Array:
-        """Mean |d| of some rows."""
+    def row_means(self, rows: Iterable[int]) -> Array:
+        """Mean |d| of some rows, NaN where nothing of a row can be compared."""
         size = np.full(self.rollouts.n_tokens, np.nan)
         size[self.pair.valid] = self.size
         parts = self.rollouts.split(size)
@@ -139,6 +154,13 @@ class Probes:
         """The trainer's log-probs (k, V) at the chosen tokens, most likely first; None if it has no distribution."""
         full = self.distribution(self.trainer)
         return None if full is None else -np.sort(-full, axis=-1)
+
+    def coarse(self, part: Any) -> float | None:
+        """Share of a part's leading logits that lie on a 16-bit grid, None if it has no distribution."""
+        if not hasattr(part, "distribution"):
+            return None
+        tokens = np.flatnonzero(self.pair.valid)[self.chosen]
+        return float(summarise(part, self.rollouts, tokens).coarse.mean())
 
     def distribution(self, part: Any) -> Array | None:
         """A part's log-probs (k, V) at the chosen tokens, None if it has none."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rlcheck.contract.distributions import real_vocabulary
 from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.findings import Finding
 from rlcheck.diagnosis.placement import PAIR
@@ -26,8 +27,11 @@ MIN_PS = np.geomspace(1e-3, 0.5, 60)
 @detector(*PAIR, lasting=True)
 def temperature(case: Case) -> Iterator[Finding]:
     """Both sides agree once the trainer scores at another temperature."""
-    probes = case.probes
-    if probes is None or probes.healthy or probes.trainer is None or probes.temperature is None:
+    whole = case.probes
+    if whole is None or whole.healthy or whole.trainer is None:
+        return
+    probes = whole.apart
+    if probes.temperature is None:
         return
     fitted = probes.temperature.value
     params = probes.rollouts.params
@@ -38,16 +42,17 @@ def temperature(case: Case) -> Iterator[Finding]:
         "temperature",
         0.98 * fit,
         f"the trainer agrees best at {fitted:.3f} times the requested temperature, where mean |d| falls from "
-        f"{nats(probes.mean_abs)} to {nats(np.nanmean(np.abs(left)))}",
+        f"{nats(probes.mean_abs)} to {nats(np.nanmean(np.abs(left)))}{probes.rows_in(whole)}",
     )
 
 
 @detector(*PAIR, lasting=True)
 def scaled(case: Case) -> Iterator[Finding]:
     """One side's log-probs are a multiple of the other's, or of those at temperature 1."""
-    probes = case.probes
-    if probes is None or probes.healthy:
+    whole = case.probes
+    if whole is None or whole.healthy:
         return
+    probes = whole.apart
     factor = float((probes.mu * probes.pi).sum() / (probes.pi**2).sum())
     found = [(f"the engine's log-probs are {factor:.3f} times the trainer's", probes.mu - factor * probes.pi)]
     temperature = probes.rollouts.params.temperature
@@ -60,7 +65,8 @@ def scaled(case: Case) -> Iterator[Finding]:
             found += [(f"the trainer's log-probs {what}", np.zeros(1))]
     for sentence, left in found if abs(factor - 1) > RESOLVED or len(found) > 1 else []:
         fit = probes.explained(left)
-        evidence = f"{sentence}, up to {nats(np.abs(left).mean())}: such numbers sum to no probability of 1"
+        apart = f"up to {nats(np.abs(left).mean())}{probes.rows_in(whole)}"
+        evidence = f"{sentence}, {apart}: such numbers sum to no probability of 1"
         yield Finding("logprob_scaled", (0.98 if len(found) > 1 else 0.9) * fit, evidence)
 
 
@@ -84,17 +90,19 @@ def most_likely_token(case: Case) -> Iterator[Finding]:
 @detector(*PAIR, lasting=True)
 def truncated(case: Case) -> Iterator[Finding]:
     """d is the log of the mass that top-k, top-p or min-p leaves at each context."""
-    probes = case.probes
-    if probes is None or probes.healthy or (ranked := probes.chosen_logprobs) is None:
+    whole = case.probes
+    if whole is None or whole.healthy or (ranked := whole.apart.chosen_logprobs) is None:
         return
+    probes = whole.apart
     d = probes.d[probes.chosen]
     fit, cut, left = max(_truncations(probes, ranked, d), key=lambda found: found[0])
-    one_sign = float((d <= probes.floor).mean())
+    where = probes.rows_in(whole)
     yield Finding(
         "truncated_sampling",
         0.97 * fit,
-        f"d is the log of the mass that {cut} leaves at each context, up to {nats(left)}, and all tokens drawn are "
-        f"among what it keeps; {one_sign:.0%} of d are not positive, and mean rho is {np.exp(probes.d).mean():.3f}",
+        f"d is the log of the mass that {cut} leaves at each context{where}, up to {nats(left)}; all tokens drawn are "
+        f"among what it keeps, {(d <= probes.floor).mean():.0%} of d are not positive, and mean rho is "
+        f"{np.exp(probes.d).mean():.3f}",
     )
 
 
@@ -121,16 +129,17 @@ def total_mass(case: Case) -> Iterator[Finding]:
     probes = case.probes
     if probes is None:
         return
+    vocabulary = real_vocabulary(probes.engine, probes.trainer)
     for side, part in (("engine", probes.engine), ("trainer", probes.trainer)):
         full = probes.distribution(part)
         if full is None:
             continue
-        totals = np.exp(full).sum(axis=1)
+        totals = np.exp(full[:, :vocabulary]).sum(axis=1)
         short = 1 - totals
         if np.abs(short).max() > max(10 * probes.floor, 1e-3):
             cause = "padded_vocab" if (short > 0).all() else "logprob_scaled"
             yield Finding(
                 cause,
                 0.98,
-                f"the {side}'s probabilities sum to {totals.min():.3f} to {totals.max():.3f} over its vocabulary",
+                f"the {side}'s probabilities sum to {totals.min():.3f} to {totals.max():.3f} over the real token ids",
             )

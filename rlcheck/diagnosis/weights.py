@@ -29,7 +29,7 @@ def fingerprints(case: Case) -> Iterator[Finding]:
     if not differing or len(dtypes) > 1:
         yield Finding("stale_weights", 0.0, f"all {len(shared)} tensors are the same on both sides")
     else:
-        yield Finding("stale_weights" if share > 0.9 else "partial_sync", 0.95, evidence)
+        yield Finding("stale_weights" if share > 0.9 else "partial_sync", 0.9, evidence)
 
 
 @detector(*PAIR, lasting=True)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rlcheck import lm
 from rlcheck.faults.registry import fault
-from rlcheck.faults.weight_sync import TOPIC, Push
+from rlcheck.faults.weight_sync import TOPIC, Push, own_model
 from rlcheck.weight_sync import InProcess
 
 
@@ -54,7 +54,7 @@ def adapt(model: Any, rank: int, seed: int) -> None:
 @fault("base_adapter", "rlcheck_weight_sync", TOPIC)
 def adapter_not_sent(sync: InProcess, generator: np.random.Generator) -> Push:
     """The trainer trains an adapter, and the base below it is pushed."""
-    adapt(sync.trainer.model, int(generator.integers(2, 9)), int(generator.integers(2**31)))
+    adapt(own_model(sync.trainer), int(generator.integers(2, 9)), int(generator.integers(2**31)))
     base = {n.replace(".base_layer", ""): w for n, w in sync.trainer.model.state_dict().items() if "lora_" not in n}
     return lambda: sync.engine.load_weights(base)
 
@@ -62,7 +62,7 @@ def adapter_not_sent(sync: InProcess, generator: np.random.Generator) -> Push:
 @fault("base_adapter", "rlcheck_weight_sync", TOPIC)
 def adapter_switched_off(sync: InProcess, generator: np.random.Generator) -> Push:
     """The adapter is merged while it is switched off; here the base moves too."""
-    adapt(sync.trainer.model, int(generator.integers(2, 9)), int(generator.integers(2**31)))
+    adapt(own_model(sync.trainer), int(generator.integers(2, 9)), int(generator.integers(2**31)))
     sync.trainer.model.requires_grad_(True)
 
     def push() -> None:

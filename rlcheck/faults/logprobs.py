@@ -44,12 +44,10 @@ def first_of_the_list(engine: Engine, generator: np.random.Generator) -> Engine:
 
 @fault("logprob_scaled", "rlcheck_engine", ("contract",))
 def logprob_over_temperature(engine: Engine, generator: np.random.Generator) -> Engine:
-    """The engine divides log-probs by the temperature instead of logits, in some rows or all."""
-    chosen = chosen_rows(generator, least=0.5)
+    """The engine divides log-probs by the temperature instead of logits."""
 
     def spoil(rollouts: Rollouts) -> Rollouts:
-        scaled = raw(engine, rollouts) / rollouts.params.temperature
-        return stored(rollouts, np.where(chosen(rollouts), scaled, rollouts.engine_logprobs))
+        return stored(rollouts, raw(engine, rollouts) / rollouts.params.temperature)
 
     return BrokenEngine(engine, spoil)
 
@@ -57,12 +55,7 @@ def logprob_over_temperature(engine: Engine, generator: np.random.Generator) -> 
 @fault("temperature", "rlcheck_engine", ("contract",))
 def raw_logprobs(engine: Engine, generator: np.random.Generator) -> Engine:
     """Whatever the temperature, the engine reports log-probs from before it is applied."""
-    chosen = chosen_rows(generator, least=0.5)
-
-    def spoil(rollouts: Rollouts) -> Rollouts:
-        return stored(rollouts, np.where(chosen(rollouts), raw(engine, rollouts), rollouts.engine_logprobs))
-
-    return BrokenEngine(engine, spoil)
+    return BrokenEngine(engine, lambda rollouts: stored(rollouts, raw(engine, rollouts)))
 
 
 @fault("shifted", "rlcheck_engine", ("mismatch",))
@@ -129,9 +122,9 @@ def truncated_mantissa(engine: Engine, generator: np.random.Generator) -> Engine
     return by_row(engine, generator, cut)
 
 
-def chosen_rows(generator: np.random.Generator, least: float = 0.05) -> Callable[[Rollouts], npt.NDArray[np.bool_]]:
-    """Draw which rows a fault hits, at least a share ``least`` and one of the first 30; token marks (N,)."""
-    hit = generator.random(4096) < generator.uniform(least, 1)
+def chosen_rows(generator: np.random.Generator) -> Callable[[Rollouts], npt.NDArray[np.bool_]]:
+    """Draw which rows a fault hits, one of the first 30 at the least; token marks (N,)."""
+    hit = generator.random(4096) < generator.uniform(0.05, 1)
     hit[int(generator.integers(30))] = True
     return lambda rollouts: hit[rollouts.rows % len(hit)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +13,36 @@ from rlcheck.faults.engine import BrokenEngine
 from rlcheck.faults.registry import fault
 from rlcheck.faults.splice import NEW, some_rows, spliced, with_prompts
 from rlcheck.protocols import Engine
-from rlcheck.rollouts import Rollouts
+from rlcheck.rollouts import Rollouts, SamplingParams
 from rlcheck.trainers import TransformersTrainer
 
 Mask = npt.NDArray[np.bool_]
 TOPIC = ("contract",)
+
+
+class AfterTools(BrokenEngine):
+    """An engine that samples half of each response, appends ``output``, and samples the rest after it."""
+
+    def __init__(self, engine: Engine, output: list[int]) -> None:
+        super().__init__(engine)
+        self._output = output
+
+    def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
+        """Sample in two parts where there is room for both; rows that end in the first have no second."""
+        room = (params.max_tokens - len(self._output)) // 2
+        if room <= params.min_tokens:
+            return self._engine.sample(prompts, params)
+        first = self._engine.sample(prompts, params.replace(max_tokens=room))
+        seen = [p + r + self._output for p, r in zip(first.prompts(), first.responses(), strict=True)]
+        second = self._engine.sample(seen, params.replace(max_tokens=room, min_tokens=0))
+        more = [row[-1] not in params.ending_ids for row in first.responses()]
+        silence = np.full(len(self._output), np.nan)
+        return Rollouts.from_lists(
+            first.prompts(),
+            _joined(first.responses(), self._output, second.responses(), more),
+            params=params,
+            engine_logprobs=_joined(_logprobs(first), silence, _logprobs(second), more),
+        )
 
 
 @fault("eos_masked", "rlcheck_engine", TOPIC)
@@ -56,19 +82,8 @@ def ending_cut_off(engine: Engine, generator: np.random.Generator) -> Engine:
 
 @fault("tool_tokens_trained", "rlcheck_engine", TOPIC)
 def tool_output_trained(engine: Engine, generator: np.random.Generator) -> Engine:
-    """The middle of some rows is tool output, without log-probs but in the mask."""
-    rows, key, length = some_rows(generator), int(generator.integers(2**31)), int(generator.integers(4, 12))
-
-    def spoil(rollouts: Rollouts) -> Rollouts:
-        inner = np.random.default_rng(key)
-        logprobs, ids = rollouts.engine_logprobs.copy(), rollouts.response_ids.copy()
-        for row in np.flatnonzero(rows[np.arange(len(rollouts)) % len(rows)] & (rollouts.lengths > length)):
-            start = rollouts.offsets[row] + inner.integers(rollouts.lengths[row] - length)
-            ids[start : start + length] = inner.integers(3, ids.max() + 1, length)
-            logprobs[start : start + length] = np.nan
-        return rollouts.replace(response_ids=ids, engine_logprobs=logprobs)
-
-    return BrokenEngine(engine, spoil)
+    """Responses go on after the output of a tool, which has no log-probs but is in the mask."""
+    return AfterTools(engine, generator.integers(3, 200, int(generator.integers(4, 12))).tolist())
 
 
 @fault("tool_tokens_trained", "rlcheck_engine", TOPIC)
@@ -77,11 +92,10 @@ def padding_trained(engine: Engine, generator: np.random.Generator) -> Engine:
     width = int(generator.integers(1, 6))
 
     def spoil(rollouts: Rollouts) -> Rollouts:
-        sources = []
-        for ids in rollouts.responses():
-            padding = [len(ids) - 1] * width if ids[-1] in rollouts.params.ending_ids else []
-            sources.append([*range(len(ids)), *padding])
-        return spliced(rollouts, sources)
+        ids = rollouts.responses()
+        pads = [row[-1:] * width if row[-1] in rollouts.params.ending_ids else [] for row in ids]
+        sources = [[*range(len(row)), *[NEW] * len(more)] for row, more in zip(ids, pads, strict=True)]
+        return spliced(rollouts, sources, [row + more for row, more in zip(ids, pads, strict=True)])
 
     return BrokenEngine(engine, spoil)
 
@@ -120,6 +134,16 @@ def mask_shifted(trainer: TransformersTrainer, generator: np.random.Generator) -
         )
 
     return training_on(trainer, late)
+
+
+def _logprobs(rollouts: Rollouts) -> list[npt.NDArray[np.float32]]:
+    return rollouts.split(rollouts.engine_logprobs)
+
+
+def _joined(first: Sequence[Any], between: Any, second: Sequence[Any], more: Sequence[bool]) -> list[Any]:
+    """Rows of the first part, those with ``more`` to come continued by what stands between and the second part."""
+    whole = [np.concatenate([one, between, two]) for one, two in zip(first, second, strict=True)]
+    return [long if goes_on else one for long, one, goes_on in zip(whole, first, more, strict=True)]
 
 
 def training_on(trainer: TransformersTrainer, mask: Callable[[Rollouts], Mask]) -> TransformersTrainer:

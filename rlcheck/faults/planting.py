@@ -92,7 +92,6 @@ class Stage:
         topics = ["-k", " or ".join(fault.topics)] if fault else []
         arguments = ["--rlcheck", *self._arguments, "-p", "no:cacheprovider", *topics, *more]
         plugins = [_Planting(run, fault, seed, beside or {}, self._kept), self._kept]
-        self._kept.restore()
         began = time.perf_counter()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             pytest.main(arguments, plugins=plugins)
@@ -105,30 +104,24 @@ class _Kept:
 
     def __init__(self) -> None:
         self._values: dict[tuple[str, str], Any] = {}
-        self._weights: list[tuple[Any, dict[str, Any]]] = []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: Any) -> Any:
         """Give what an earlier run built."""
         value = self._values.get(_key(fixturedef))
+        if fixturedef.argname in DEFAULTS:
+            value = copy.deepcopy(value)  # a fault of the weight sync may leave its marks
         if value is not None:
             fixturedef.cached_result = (value, fixturedef.cache_key(request), None)
         return value
 
     def keep(self, fixturedef: pytest.FixtureDef[Any], value: Any) -> None:
-        """Remember a healthy value, and the weights of the default models."""
+        """Remember a healthy value."""
         name, ours = fixturedef.argname, fixturedef.func.__module__.startswith("rlcheck.")
         lasting = fixturedef.scope == "session" and not inspect.isgeneratorfunction(fixturedef.func)
         if not lasting or name not in KEPT or ours != (name in DEFAULTS) or _key(fixturedef) in self._values:
             return
-        self._values[_key(fixturedef)] = value
-        if name == "rlcheck_models":
-            self._weights += [(model, copy.deepcopy(model.state_dict())) for model in value]
-
-    def restore(self) -> None:
-        """Undo what a planted fault of the weight sync may have left in the models."""
-        for model, weights in self._weights:
-            model.load_state_dict(weights)
+        self._values[_key(fixturedef)] = copy.deepcopy(value) if name in DEFAULTS else value
 
 
 class _Planting:

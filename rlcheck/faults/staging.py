@@ -80,8 +80,8 @@ def sweep(faults: Iterable[Fault], dtypes: Sequence[str], seeds: Iterable[int]) 
 
 
 def plant(fault: Fault, seed: int, dtype: str = "float32") -> Run:
-    """Run the checks of a fault's topics on the embedded stack with the fault planted, until three have failed."""
-    more = ["--rlcheck-seed", str(seed), "--maxfail", "3"]
+    """Run the checks of a fault's topics on the embedded stack with the fault planted, until two have failed."""
+    more = ["--rlcheck-seed", str(seed), "--maxfail", "2"]
     return stage(dtype, fault.model).run(fault, seed, beside(fault), more)
 
 

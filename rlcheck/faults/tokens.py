@@ -81,15 +81,10 @@ def first_token_doubled(engine: Engine, generator: np.random.Generator) -> Engin
 
 
 @fault("double_bos", "rlcheck_engine", TOPIC)
-def echo_lacks_first_tokens(engine: Engine, generator: np.random.Generator) -> Engine:
-    """Some rows echo their prompt without its first token (BOS)."""
-    rows = some_rows(generator)
-
-    def spoil(rollouts: Rollouts) -> Rollouts:
-        prompts = [p[1:] if rows[i % len(rows)] else p for i, p in enumerate(rollouts.prompts())]
-        return with_prompts(rollouts, prompts)
-
-    return BrokenEngine(engine, spoil)
+def some_prompts_doubled(engine: Engine, generator: np.random.Generator) -> Engine:
+    """One path to the engine adds the first token (BOS) again, so that some prompts have it twice."""
+    kinds = int(generator.integers(2, 5))
+    return OtherPrompts(engine, lambda prompt: prompt[: not sum(prompt) % kinds] + prompt)
 
 
 # -- seeds -------------------------------------------------------------------------------------------

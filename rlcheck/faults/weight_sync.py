@@ -193,13 +193,20 @@ def head_of_its_own(engine: TransformersEngine, generator: np.random.Generator) 
 def head_not_sent(sync: InProcess, generator: np.random.Generator) -> Push:
     """From some push on, the embedding is sent without the head, to an engine that has untied them."""
     first = int(generator.integers(1, 3))
-    untie(sync.engine.model)
+    untie(own_model(sync.engine))
 
     def push(number: int) -> None:
         held = sync.engine.model.state_dict()["lm_head.weight"]
         sync.engine.load_weights({**sync.trainer.weights(), **({"lm_head.weight": held} if number >= first else {})})
 
     return counting(push)
+
+
+def own_model(part: Any) -> Any:
+    """Give an engine or trainer a copy of its model, so that others may go on with the old one; return it."""
+    part.model = copy.deepcopy(part.model)
+    part._lm = lm.CausalLM(part.model)
+    return part.model
 
 
 def untie(model: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -80,11 +81,11 @@ last step. Over 2: share of the trained tokens whose ratio pi_old/mu is above 2,
 product of ratios is. Quoted: one seed each of another policy, 157k parameters.
 """
 REMARKS = """
-The last step is bimodal at lag 8 (a run has collapsed or not), so compare the pass rates from step 10 on, never
-one seed. Quoted values are one seed's: {outside}
-That lag 2 is harmless holds for the size big at learning rate 5e-4, not for rev at 1e-3. A float8 sampler alone
-has nothing over the cap, so that a correction has nothing to do there. A third of the learning rate makes lag 8
-as harmless as a correction does, and learning slower.
+The last step is bimodal at lag 8 (a run has collapsed or not): compare the pass rates from step 10 on, never one
+seed. That lag 2 is harmless holds for the size big at learning rate 5e-4, not for rev at 1e-3. A float8 sampler
+alone has nothing over the cap, so that a correction has nothing to do there. A third of the learning rate wins
+back most of what lag 8 loses, without a correction, and learns slower. Quoted values are one seed's:
+{outside}
 """
 
 
@@ -157,7 +158,9 @@ def outside(results: dict[Arm, list[Result]]) -> str:
         passes = [each.held_out.pass_rate for each in found]
         if text.startswith(".") and not min(passes) <= float(text) <= max(passes):
             named.append(f"{arm.name} ({text}, here {min(passes):.2f} to {max(passes):.2f})")
-    return f"outside all seeds here are those of {', '.join(named)}." if named else "all lie among the seeds here."
+    return textwrap.fill(
+        f"outside all seeds here are those of {', '.join(named)}" if named else "all are in reach", 115
+    )
 
 
 def means(found: Sequence[Result], name: str, first: int) -> Array:

@@ -10,12 +10,12 @@ TOP_TOLERANCE = limits(float32=1e-3, tf32=0.02, float16=0.05, bfloat16=0.25, qua
 CLOSING_TOLERANCE = limits(float32=0.01, tf32=0.1, float16=0.2, bfloat16=1.0, quantised=2.0, moe=4.0)
 """Nats by which the log-prob of one closing token may differ."""
 
-PROBE_TOLERANCE = limits(float32=0.01, tf32=0.05, float16=0.1, bfloat16=0.3, quantised=0.8, moe=1.5)
+PROBE_TOLERANCE = limits(float32=0.01, tf32=0.05, float16=0.1, bfloat16=0.4, quantised=0.8, moe=1.5)
 """Nats of mean |d| beyond which a row of a few tokens is apart."""
 
 _UNFAITHFUL = ("unfaithful_logprob", "hidden_sampling_defaults")
 _TEMPERATURES = ("T=0.5", "T=1.5")
-_SHAPES = ("top_p=0.8", "top_k=8", "repetition_penalty=1.3")
+_SHAPES = ("top_p=0.8", "top_k=4", "repetition_penalty=1.3")
 _SIDES = ("engine", "trainer")
 
 ROWS = (
