@@ -12,6 +12,7 @@ from rlcheck.traces import Difference, LoopRuns
 NO_OFF_POLICY = "rlcheck_training has no off_policy(steps, seed, lag, correction): give it one that can run at lag 0"
 NO_HASHES = "rlcheck_training records no parameters_sha256: hash the trained parameters after every step"
 NOT_REPEATED = "the loop does not repeat itself bit for bit: compared with its own divergence only"
+OTHER_VERSIONS = "other weights were sampled from, so all else differs too"
 BY_CHANCE = "tokens may be equal by chance: give metrics['entropy'] of what is sampled from"
 REASONS = {
     ("samples", True): "the first batch comes from other weights, other tasks or other random numbers",
@@ -56,13 +57,8 @@ def check_lag0(rlcheck_training_runs: LoopRuns, rlcheck_measure: Recorder) -> No
     on, off = runs.on_policy(), runs.off_policy(0)
     if not (on.parameters_sha256 and off.parameters_sha256):
         pytest.skip(NO_HASHES)
-    if on.versions and off.versions:
-        stale = [step for step in range(runs.steps) if on.versions[step] != off.versions[step]]
-        rlcheck_measure("lag0.stale_versions", len(stale), n=runs.steps)
-        if stale:
-            text = f"consumed versions {off.versions}, on-policy {on.versions}: they part at step {stale[0]}"
-            rlcheck_measure.explain(text)
-    unsure = "" if runs.repeats else NOT_REPEATED
+    stale = _measure_versions(on, off, rlcheck_measure)
+    unsure = (OTHER_VERSIONS if stale else "") if runs.repeats else NOT_REPEATED
     difference = traces.first_difference(on, off)
     for kind in traces.KINDS:
         first = difference is not None and difference.kind == kind
@@ -72,6 +68,17 @@ def check_lag0(rlcheck_training_runs: LoopRuns, rlcheck_measure: Recorder) -> No
     rlcheck_measure("lag0.divergence", traces.divergence(on, off), variant="lag 0", n=runs.steps)
     if difference and not unsure:
         rlcheck_measure.explain(_sentence(difference, on, off))
+
+
+def _measure_versions(on: TrainingTrace, off: TrainingTrace, measure: Recorder) -> list[int]:
+    """Return the steps at which another version was consumed, none where versions are not recorded."""
+    stale = [step for step, pair in enumerate(zip(on.versions, off.versions, strict=False)) if pair[0] != pair[1]]
+    if on.versions and off.versions:
+        measure("lag0.stale_versions", len(stale), n=len(on.versions))
+    if stale:
+        text = f"consumed versions {off.versions}, on-policy {on.versions}: they part at step {stale[0]}"
+        measure.explain(text)
+    return stale
 
 
 def check_weights_are_one_at_lag0(

@@ -16,6 +16,7 @@ NO_FROZEN = "rlcheck_training has no frozen(steps, seed): give it a run at learn
 NO_SAMPLES = "rlcheck_training records no samples_sha256: hash tokens and rewards of every batch"
 NO_VERSIONS = "rlcheck_training records no versions: give the version that sampled each batch"
 NOT_REPEATED = "the loop does not repeat itself bit for bit"
+OTHER_LAG = "the lag itself is another"
 BY_CHANCE = "tokens may be equal by chance: give metrics['entropy'] of what is sampled from"
 
 
@@ -65,7 +66,8 @@ def _measure_lag(
     mismatch = traces.column(off, "mismatch")
     if mismatch and apart and seen < runs.steps:
         together = 0 if any(mismatch[step] for step in apart) else len(apart)
-        measure("lag_is_lag.not_apart", together, variant=variant, n=len(apart), reported=unsure)
+        reported = unsure or ("" if seen == due else OTHER_LAG)
+        measure("lag_is_lag.not_apart", together, variant=variant, n=len(apart), reported=reported)
 
 
 def _steps_apart(frozen: TrainingTrace, off: TrainingTrace, batches: int) -> list[int]:

@@ -60,7 +60,7 @@ def check_policy_loss_gradient(rlcheck_policy_loss: PolicyLoss, rlcheck_measure:
     corrects = np.allclose([powers.policy, powers.engine], 1, atol=0.01)
     reported = "" if corrects else NOT_CORRECTED
     rlcheck_measure("policy_loss.off_policy_misdirection", 1 - moved.cosine, reported=reported)
-    rlcheck_measure("policy_loss.misplaced", loss_response.misplaced(rlcheck_policy_loss), n=6)
+    rlcheck_measure("policy_loss.misplaced", loss_response.misplaced(rlcheck_policy_loss), n=9)
 
     rlcheck_measure("policy_loss.clip_inverted", loss_response.clip_inverted(rlcheck_policy_loss))
     for name, bound in zip(("clip_low", "clip_high"), loss_response.clip_bounds(rlcheck_policy_loss), strict=True):

@@ -95,7 +95,7 @@ def check_logprob_is_the_sampled_tokens(
     elif hasattr(rlcheck_trainer, "token_stats") and not rlcheck_recorded:
         wrong = top.claim_the_top(rlcheck_rollouts, rlcheck_trainer, tolerance)
     else:
-        pytest.skip(f"{NO_DISTRIBUTION}; or token_stats")
+        pytest.skip(f"{NO_DISTRIBUTION}, or token_stats")
     rlcheck_measure("contract.top1_logprobs", int(wrong.sum()), n=len(wrong))
 
 

@@ -32,6 +32,8 @@ __all__ = [
     "check_untrained_tokens_get_no_gradient",
 ]
 
+Observe = Callable[[Rollouts, object], None]
+
 GRADIENT_ROWS = 2
 SPELLING = "the tokenizer's own doing; record sampled_ids to have ids judged"
 REPLAYED = "declared batch_reuse: a row may stand there several times"
@@ -59,13 +61,17 @@ def check_prompts_come_back(
 
 
 def check_completions_answer_their_prompts(
-    rlcheck_pairs: Callable[[int], Pair], rlcheck_trainer: Trainer | None, rlcheck_measure: Recorder
+    rlcheck_pairs: Callable[[int], Pair],
+    rlcheck_trainer: Trainer | None,
+    rlcheck_rollouts: Rollouts,
+    rlcheck_observe: Observe,
+    rlcheck_measure: Recorder,
 ) -> None:
     """No completion is explained better by the prompt of another row than by its own."""
     if rlcheck_trainer is None:
         pytest.skip(NO_TRAINER)
-    pair = rlcheck_pairs(0)
-    found = tokens.pairing(pair, rlcheck_trainer)
+    rlcheck_observe(rlcheck_rollouts, rlcheck_trainer)
+    found = tokens.pairing(rlcheck_pairs(0), rlcheck_trainer)
     if found is None:
         pytest.skip("all prompts are equal")
     if not found.decisive:
@@ -103,10 +109,12 @@ def check_only_sampled_tokens_are_trained(
     rlcheck_sampler: Engine | None,
     rlcheck_trainer: Trainer | None,
     rlcheck_rollouts: Rollouts,
+    rlcheck_observe: Observe,
     rlcheck_measure: Recorder,
     request: pytest.FixtureRequest,
 ) -> None:
     """The mask holds nothing that the engine cannot have sampled: tool output, templates, prompts."""
+    rlcheck_observe(rlcheck_rollouts, rlcheck_trainer)
     distribution = getattr(rlcheck_trainer, "distribution", None)
     _environment(rlcheck_rollouts, "", rlcheck_measure)
     if rlcheck_sampler is not None:

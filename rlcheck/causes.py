@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 
@@ -242,8 +241,8 @@ CAUSES: dict[str, Cause] = {
         "share one update function; look at the dtypes of rewards, advantages and weights, and at the ratio",
     ),
     "other_optimiser": Cause(
-        "the off-policy loop's optimiser is not the on-policy one",
-        "keep one optimiser for the whole run; compare its kernel (fused, foreach), threads, schedule and clipping",
+        "the off-policy loop makes another update of the same loss: its optimiser is not the on-policy one",
+        "keep one optimiser; compare its kernel (fused, foreach), threads, schedule, clipping, backward dtypes",
     ),
     "nothing_trained": Cause(
         "no weight moves",
@@ -290,17 +289,3 @@ CAUSES: dict[str, Cause] = {
         "compare one row by hand on both sides: prompt ids, response ids, positions, weights, then log-probs",
     ),
 }
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One hypothesis: a cause, how likely it is in [0, 1], the numbers that speak for it, what to look at first."""
-
-    cause: str
-    confidence: float
-    evidence: str
-    remedy: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "confidence", float(min(max(self.confidence, 0.0), 1.0)))
-        object.__setattr__(self, "remedy", self.remedy or CAUSES[self.cause].remedy)

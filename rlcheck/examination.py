@@ -10,7 +10,7 @@ from rlcheck.keys import FINDINGS, FIXTURES, MEASURED, MEMORIES
 from rlcheck.measure import Recorder
 
 if TYPE_CHECKING:
-    from rlcheck.causes import Finding
+    from rlcheck.findings import Finding
 
 
 def note(item: pytest.Item, recorder: Recorder) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from rlcheck.causes import Finding
+    from rlcheck.findings import Finding
     from rlcheck.measure import Measurement, Recorder
     from rlcheck.settings import Settings
 

@@ -5,6 +5,7 @@ import inspect
 
 import pytest
 
+from rlcheck.diagnosis import Case, diagnose
 from rlcheck.measure import Recorder
 from rlcheck.report import messages
 from rlcheck.settings import Settings
@@ -49,7 +50,12 @@ def run(log, *topics, seed=0, simulating=False):
 def failures(log, *topics, **how):
     """The messages of the checks that fail, by name."""
     recorders = run(log, *topics, **how)
-    return {name: messages.failure(found) for name, found in recorders.items() if found.having("fail")}
+    return {name: messages.failure(found, named(found)) for name, found in recorders.items() if found.having("fail")}
+
+
+def named(recorder):
+    """What the diagnosis says of a failing check, the likeliest first."""
+    return diagnose(Case(recorder.having("fail"), recorder.measurements))
 
 
 def recorded(episodes, steps=None, design=None, **declared):

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FLOORS = [
     "errors settings causes protocols rollouts episodes intervals thresholds measure pairs "
-    "numerics declarations keys progress blackbox masked registry cache",
+    "numerics declarations keys progress blackbox masked registry cache findings",
     "lm looks mismatch invariance entropies temperature blocks prompts corrections losses advantages exact simulation "
     "contract tokens traces",
     "engines trainers models readers tinyagent strategies weight_sync",

@@ -32,6 +32,20 @@ def test_weights_are_put_back_whatever_fails(failing):
     assert len(pushes) == {None: 3, 1: 2, 2: 3, 3: 3}[failing]
 
 
+def test_each_move_is_taken_back_before_the_next():
+    engine, trainer = stack()
+    calls = []
+
+    def noted(name):
+        method = getattr(trainer, name)
+        setattr(trainer, name, lambda *arguments: calls.append(name) or method(*arguments))
+
+    noted("perturb")
+    noted("restore")
+    trial_of(engine, trainer)
+    assert calls == ["perturb", "restore"] * (len(calls) // 2)
+
+
 def test_weights_are_put_back_when_sampling_fails():
     engine, trainer = stack()
     clean, sample, calls = engine.fingerprint(), engine.sample, []

@@ -7,6 +7,7 @@ import inspect
 import pytest
 
 from rlcheck import corrections
+from rlcheck.diagnosis import Case, diagnose
 from rlcheck.measure import Recorder
 from rlcheck.report import messages
 from rlcheck.settings import Settings
@@ -66,4 +67,11 @@ def run(topic, *, loop=None, arms=None, correction="tis", seed=0, steps=6):
 def failures(topic, **parts):
     """The messages of the checks that fail, by name."""
     found = run(topic, **parts).items()
-    return {name: messages.failure(each) for name, each in found if isinstance(each, Recorder) and each.having("fail")}
+    failed = {name: each for name, each in found if isinstance(each, Recorder) and each.having("fail")}
+    return {name: messages.failure(each, named(each, **parts)) for name, each in failed.items()}
+
+
+def named(recorder, correction=None, **_):
+    """What the diagnosis says of a failing check, the likeliest first."""
+    failing = recorder.having("fail")
+    return diagnose(Case(failing, recorder.measurements, {"rlcheck_correction": correction}.get))

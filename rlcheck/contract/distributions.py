@@ -24,7 +24,7 @@ POSITIVE = 1e-6
 LARGE, STEP = 0.5, 2.0**-8
 """Logits above ``LARGE`` are multiples of ``STEP`` when they were kept in bfloat16 (or in anything coarser)."""
 LEADERS = 16
-NO_DISTRIBUTION = "give the engine or the trainer distribution(rollouts, positions)"
+NO_DISTRIBUTION = "give engine or trainer distribution(rollouts, positions)"
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from rlcheck.causes import Finding
 from rlcheck.diagnosis.case import Case
-from rlcheck.diagnosis.findings import LIKELY, UNKNOWN, ranked
 from rlcheck.diagnosis.gates import suspicions
 from rlcheck.diagnosis.registry import DETECTORS, detector
+from rlcheck.findings import LIKELY, UNKNOWN, Finding, ranked
 
 __all__ = ["LIKELY", "UNKNOWN", "Case", "Finding", "detector", "diagnose"]
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import torch
 
 from rlcheck.blackbox import reference_of
-from rlcheck.causes import Finding
 from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.registry import detector
+from rlcheck.findings import Finding
 
 Array = npt.NDArray[Any]
 Scored = tuple[float, str]

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcheck.causes import Finding
 from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.probes import nats
 from rlcheck.diagnosis.registry import detector
+from rlcheck.findings import Finding
 from rlcheck.invariance import replace_rows, spread
 from rlcheck.pairs import flatten
 from rlcheck.rollouts import Rollouts

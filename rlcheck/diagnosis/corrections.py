@@ -12,9 +12,9 @@ import torch
 
 from rlcheck import mismatch
 from rlcheck.blackbox import logged, reference_of, weigh
-from rlcheck.causes import Finding
 from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.registry import detector
+from rlcheck.findings import Finding
 
 Array = npt.NDArray[np.float64]
 TOPICS = ("correction_properties.", "correction_bias_variance.")
@@ -26,7 +26,7 @@ RATIOS = np.exp(np.linspace(-3, 3, 121))
 """rho from .05 to 20; with every ratio its inverse."""
 
 
-@detector(*TOPICS)
+@detector(*TOPICS, "staleness_dose_response.")
 def direction(case: Case) -> Iterator[Finding]:
     """The correction answers to mu/pi, or twice to pi/mu."""
     correction = case.fixture("rlcheck_correction")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from rlcheck.causes import Finding
+from rlcheck.findings import Finding
 from rlcheck.measure import Measurement
 from rlcheck.thresholds import QUANTITIES
 

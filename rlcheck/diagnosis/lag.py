@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlcheck import traces
-from rlcheck.causes import Finding
 from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.registry import detector
+from rlcheck.findings import Finding
 from rlcheck.traces import LoopRuns
 
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from rlcheck.blackbox import accepted, reference_of
-from rlcheck.causes import Finding
 from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.registry import detector
+from rlcheck.findings import Finding
 
 STEP = 1e-4
 """Nats: inside the narrowest clip in use."""

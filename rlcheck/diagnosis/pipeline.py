@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlcheck.causes import Finding
 from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.registry import detector
+from rlcheck.findings import Finding
 from rlcheck.simulation import laws
 from rlcheck.simulation.observed import ObservedLog
 

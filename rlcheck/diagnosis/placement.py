@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rlcheck.causes import Finding
 from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.probes import Probes, nats
 from rlcheck.diagnosis.registry import detector
+from rlcheck.findings import Finding
 from rlcheck.pairs import Pair
 
 PAIR = ("mismatch.", "contract.", "batch_invariance.decode")

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rlcheck.causes import Finding
 from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.placement import PAIR
 from rlcheck.diagnosis.probes import Array, Probes, nats
 from rlcheck.diagnosis.registry import detector
+from rlcheck.findings import Finding
 
 ENOUGH = 6
 """Different values of a row needed to believe in a grid."""

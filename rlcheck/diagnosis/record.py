@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from rlcheck import tokens
 from rlcheck.blocks import asked_prompts
-from rlcheck.causes import Finding
 from rlcheck.contract.sampler import shaping_defaults
 from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.gates import in_words
 from rlcheck.diagnosis.placement import PAIR
 from rlcheck.diagnosis.registry import detector
+from rlcheck.findings import Finding
 from rlcheck.rollouts import Rollouts
 
 FACT = 0.985

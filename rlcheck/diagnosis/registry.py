@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from rlcheck.causes import Finding
 from rlcheck.diagnosis.case import Case
+from rlcheck.findings import Finding
 
 Look = Callable[[Case], Iterable[Finding]]
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from rlcheck.causes import Finding
 from rlcheck.contract.sampler import shaping_defaults
 from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.gates import in_words
 from rlcheck.diagnosis.placement import PAIR
 from rlcheck.diagnosis.probes import Probes, nats
 from rlcheck.diagnosis.registry import detector
+from rlcheck.findings import Finding
 
 SAMPLES = ("contract.surprisal", "contract.tail_share", "contract.repeat_gap", "contract.repeat_excess")
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rlcheck.causes import Finding
 from rlcheck.contract.distributions import real_vocabulary
 from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.placement import PAIR
 from rlcheck.diagnosis.probes import Array, Probes, nats
 from rlcheck.diagnosis.registry import detector
+from rlcheck.findings import Finding
 from rlcheck.pairs import flatten_logprobs
 
 RESOLVED = 0.01

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlcheck.causes import Finding
 from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.probes import nats
 from rlcheck.diagnosis.registry import detector
+from rlcheck.findings import Finding
 from rlcheck.weight_sync import PUSHES, Stage, Trial, agreement, arrivals, by_context, changed, mean_abs
 
 ALL = 0.9

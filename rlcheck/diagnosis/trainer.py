@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rlcheck.causes import Finding
 from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.placement import PAIR
 from rlcheck.diagnosis.probes import nats
 from rlcheck.diagnosis.registry import detector
+from rlcheck.findings import Finding
 from rlcheck.thresholds import limit_at
 from rlcheck.thresholds.contract import RESCORING_TOLERANCE
 

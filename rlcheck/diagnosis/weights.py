@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rlcheck.causes import Finding
 from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.placement import PAIR
 from rlcheck.diagnosis.probes import nats
 from rlcheck.diagnosis.registry import detector
+from rlcheck.findings import Finding
 
 
 @detector(*PAIR, lasting=True)

@@ -23,7 +23,7 @@ from rlcheck.keys import EMBEDDED_SUITE, FINDINGS, RECORDER, SUITES, Suite
 from rlcheck.measure import Measurement
 
 if TYPE_CHECKING:
-    from rlcheck.causes import Finding
+    from rlcheck.findings import Finding
 
 DEFAULTS = ("rlcheck_models",)
 KEPT = (*DEFAULTS, "rlcheck_engine", "rlcheck_trainer", "rlcheck_tokenizer")

@@ -51,11 +51,11 @@ def completions_rolled(engine: Engine, generator: np.random.Generator) -> Engine
 @fault("wrong_pairing", "rlcheck_engine", TOPIC)
 def completions_swapped(engine: Engine, generator: np.random.Generator) -> Engine:
     """Two rows have each other's completion."""
-    row, distance = generator.integers(30), generator.integers(1, 10)
+    row, distance = generator.integers(30), generator.integers(10)
 
     def spoil(rollouts: Rollouts) -> Rollouts:
         order = np.arange(len(rollouts))
-        pair = [row % len(order), (row + distance) % len(order)]
+        pair = [row % len(order), (row + 1 + distance % max(len(order) - 1, 1)) % len(order)]
         order[pair] = order[pair[::-1]]
         return answering(rollouts, order)
 

@@ -104,12 +104,12 @@ def ten_rows() -> PolicyBatch:
 
 
 def misplaced(loss: PolicyLoss) -> int:
-    """Number of tokens, of two rows of three, whose advantage, log-probs or weight move the gradients of others.
+    """Number of tokens, of three rows of three, whose advantage, log-probs or weight move the gradients of others.
 
     All policies are equal but at one token. A loss by sequence moves all tokens of that row alike, and may
     take the advantage of the row from any of its tokens.
     """
-    flat = torch.full((2, 3), -2.0, dtype=torch.float64)
+    flat = torch.full((3, 3), -2.0, dtype=torch.float64)  # square: a wrong broadcast does not raise
     ones = torch.ones_like(flat)
     columns = {"advantages": ones, "logprobs": flat, "old_logprobs": flat, "engine_logprobs": flat, "weights": ones}
     taken = ["weights"] if accepted(loss, {"weights": ones}) else []

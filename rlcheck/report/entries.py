@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rlcheck.causes import Finding
+from rlcheck.findings import Finding
 from rlcheck.measure import Measurement
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
-from rlcheck.causes import CAUSES, Finding
-from rlcheck.diagnosis.findings import LIKELY
+from rlcheck.causes import CAUSES
+from rlcheck.findings import LIKELY, Finding
 from rlcheck.measure import Measurement, Recorder, number
 from rlcheck.settings import Settings
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlcheck.causes import Finding
+from rlcheck.findings import Finding
 from rlcheck.measure import Measurement
 from rlcheck.report.entries import Entry
 from rlcheck.report.gather import DIAGNOSIS_PROPERTY, PROPERTY, STACK_PROPERTY, STREAM

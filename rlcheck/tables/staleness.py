@@ -82,7 +82,7 @@ product of ratios is. Quoted: one seed each of another policy, 157k parameters.
 """
 REMARKS = """
 The last step is bimodal at lag 8 (a run has collapsed or not): compare the pass rates from step 10 on, never one
-seed. That lag 2 is harmless holds for the size big at learning rate 5e-4, not for rev at 1e-3. A float8 sampler
+seed. That lag 2 is harmless nearly holds for the size big at learning rate 5e-4, not for rev at 1e-3. A float8 sampler
 alone has nothing over the cap, so that a correction has nothing to do there. A third of the learning rate wins
 back most of what lag 8 loses, without a correction, and learns slower. Quoted values are one seed's:
 {outside}

@@ -40,7 +40,6 @@ ROWS = (
         "steps",
         "steps with other samples, where samples are the first to differ",
         "other_samples",
-        "lag0_not_sync",
         source=_SAME,
     ),
     never(
@@ -54,7 +53,6 @@ ROWS = (
         "lag0.parameters",
         "steps",
         "steps with other parameters, where they are the first to differ",
-        "other_arithmetic",
         "other_optimiser",
         source=_SAME,
     ),

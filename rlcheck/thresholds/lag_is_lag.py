@@ -33,7 +33,6 @@ ROWS: tuple[Quantity, ...] = (
         "steps",
         "steps with pi_old = mu exactly, if all are, though the trainer is ahead of the sampler",
         "shared_module",
-        "weight_queue",
         source="weights that differ give other log-probs",
     ),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rlcheck.thresholds.quantity import Quantity
 
-_WRONG = ("weights_harm", "band_inverted", "double_correction")
+_WRONG = ("weights_harm",)
 _TOPIC = "staleness_dose_response"
 
 ROWS = (

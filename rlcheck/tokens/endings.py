@@ -54,7 +54,7 @@ def sample_endings(
     )
     try:
         return engine.sample([list(prompt) for prompt in prompts[:ROWS]], asked)
-    except (RlcheckError, NotImplementedError):
+    except (RlcheckError, NotImplementedError, ValueError, TypeError):  # a bias it cannot apply
         return None
 
 

@@ -77,9 +77,11 @@ def run_trial(engine: Any, trainer: Any, sync: Callable[[], None], rollouts: Rol
     look = _Look(engine, trainer, contexts(rollouts), seed)
     baseline, start = look.baseline(), State.of(engine, trainer)
     scale = _scale(look, baseline)
-    stages = {}
+    stages: dict[str, Stage] = {}
     with _restoring(trainer, sync):
         for number, name in enumerate(PUSHES, 1):
+            if stages:
+                trainer.restore()
             trainer.perturb(scale, seed + number)
             sync()
             stages[name] = look.after_push(number)
@@ -183,9 +185,9 @@ def _restoring(trainer: Any, sync: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        trainer.restore()
-        with suppress(Exception):
-            sync()
+        for undo in (trainer.restore, sync):
+            with suppress(Exception):
+                undo()
         raise
     trainer.restore()
     sync()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from rlcheck.causes import Finding
+from rlcheck.causes import CAUSES
 
 UNKNOWN = "unknown"
 LIKELY = 0.5
@@ -13,6 +13,20 @@ LIKELY = 0.5
 
 WORTH_SAYING = 0.05
 MOST = 5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One hypothesis: a cause, how likely it is in [0, 1], the numbers that speak for it, what to look at first."""
+
+    cause: str
+    confidence: float
+    evidence: str
+    remedy: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "confidence", float(min(max(self.confidence, 0.0), 1.0)))
+        object.__setattr__(self, "remedy", self.remedy or CAUSES[self.cause].remedy)
 
 
 def ranked(found: Iterable[Finding], suspected: Iterable[Finding]) -> list[Finding]:
