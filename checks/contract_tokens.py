@@ -44,6 +44,7 @@ def check_prompts_come_back(
     rlcheck_prompts: list[list[int]],
     rlcheck_rollouts: Rollouts,
     rlcheck_tokenizer: Any,
+    rlcheck_observe: Observe,
     rlcheck_measure: Recorder,
 ) -> None:
     """The engine echoes, row by row, the prompt ids that it was sent, and none starts with BOS twice."""
@@ -51,6 +52,7 @@ def check_prompts_come_back(
     if rlcheck_sampler is None and rlcheck_tokenizer is None:
         pytest.skip(f"{NO_ENGINE}; or give rlcheck_tokenizer, to see prompts that start with BOS twice")
     if rlcheck_sampler is not None:
+        rlcheck_observe(rlcheck_rollouts, rlcheck_sampler, alone=True)
         echo = tokens.compare_echo(rlcheck_rollouts, asked_prompts(rlcheck_prompts, n))
         rlcheck_measure("contract.rows_with_another_prompt", len(echo.another), n=n)
         rlcheck_measure("contract.rows_with_a_changed_prompt", len(echo.changed), n=n)
@@ -153,6 +155,7 @@ def check_seeds_draw_differently(
     rlcheck_sample_blocks: Callable[[int], Rollouts],
     rlcheck_settings: Settings,
     rlcheck_declarations: Mapping[str, Any],
+    rlcheck_observe: Observe,
     rlcheck_measure: Recorder,
 ) -> None:
     """Completions of one prompt, in a group and under another seed, repeat no more often than chance has it."""
@@ -162,6 +165,7 @@ def check_seeds_draw_differently(
         reported = REPLAYED if rlcheck_declarations.get("batch_reuse", 1) != 1 else ""
         _repeats(rollouts, "recorded", rlcheck_measure, factor, reported)
         return
+    rlcheck_observe(rollouts, rlcheck_sampler, alone=True)
     _repeats(Rollouts.concatenate([rollouts, rlcheck_sample_blocks(1)]), "blocks", rlcheck_measure)
     asked = params(rlcheck_sampler, rlcheck_settings.seed, 0)
     group, again = (tokens.sample_group(rlcheck_sampler, rollouts, asked) for _ in range(2))

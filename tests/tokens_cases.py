@@ -43,7 +43,7 @@ class Stack:
             "rlcheck_chat": self.chat,
             "rlcheck_settings": Settings(seed=self.seed),
             "rlcheck_declarations": self.declared,
-            "rlcheck_observe": lambda rollouts, scorer: None,
+            "rlcheck_observe": lambda rollouts, scorer, alone=False: None,
             "rlcheck_measure": recorder,
             "request": self,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from rlcheck.numerics import UNKNOWN
 from rlcheck.report.entries import Entry
 from rlcheck.report.messages import table_line
 
+WIDTH = 80
 COLOURS = {"passed": "green", "failed": "red", "error": "red", "crashed": "red"}
 
 
@@ -43,8 +45,8 @@ def _write_entry(reporter: pytest.TerminalReporter, entry: Entry) -> None:
     title = entry.check + (f"[{entry.params}]" if entry.params else "")
     colour = {COLOURS.get(entry.outcome, "yellow"): True}
     reporter.write_line(f"{title:<70} {entry.outcome.upper():>9}", **colour)
-    if entry.skip_reason:
-        reporter.write_line(f"  {entry.skip_reason}")
+    for line in textwrap.wrap(entry.skip_reason, WIDTH - 2):
+        reporter.write_line(f"  {line}")
     for measurement in entry.measurements:
         failing = {"red": True} if measurement.verdict == "fail" else {}
         reporter.write_line(table_line(measurement), **failing)
