@@ -78,6 +78,14 @@ def batch_or_padding(case: Case) -> Iterator[Finding]:
     yield Finding("padding", {True: 0.1, False: 0.95, None: 0.48}[absolute], evidence)
 
 
+@detector(*TRAINER[:-1], "batch_invariance.threads", "batch_invariance.engine_batch")
+def rounding_where_bits_are_claimed(case: Case) -> Iterator[Finding]:
+    """Differences of rounding size fail only where ``bitwise`` is declared: kernels that are not batch invariant."""
+    if all(measurement.name.endswith("_unequal") for measurement in case.failing):
+        evidence = "differences are of the size of rounding, and fail only because you declare bitwise"
+        yield Finding("batch_dependent", 0.8, evidence)
+
+
 @detector("batch_invariance.engine_batch", lasting=True)
 def engine_batch(case: Case) -> Iterator[Finding]:
     """The same of an engine's prefill scoring, whose layout is its own."""
