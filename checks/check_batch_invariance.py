@@ -12,7 +12,7 @@ import pytest
 
 from rlcheck.invariance import Alone, Comparer, common_start, pick, replace_rows, spread
 from rlcheck.measure import Recorder
-from rlcheck.protocols import Engine, Trainer, info_of
+from rlcheck.protocols import Engine, Trainer, batch_multiple, info_of
 from rlcheck.rollouts import Rollouts
 from rlcheck.settings import Settings
 
@@ -35,7 +35,7 @@ def check_micro_batch_size_changes_nothing(
     rlcheck_compare: Comparer,
 ) -> None:
     """The trainer gives a row the same log-probs alone and in micro-batches of 2, 4 and all rows."""
-    rows, alone, step = rlcheck_trainer_rows, rlcheck_trainer_alone(), _step(rlcheck_trainer)
+    rows, alone, step = rlcheck_trainer_rows, rlcheck_trainer_alone(), batch_multiple(rlcheck_trainer)
     few = alone.few(FEW, step)
     some = rows.select(few.numbers)
     for size in (2, 4):
@@ -68,7 +68,7 @@ def check_padding_changes_nothing(
     rlcheck_compare: Comparer,
 ) -> None:
     """The trainer gives a row the same log-probs unpadded, padded on the left, and padded on the right."""
-    few = rlcheck_trainer_alone().few(FEW, _step(rlcheck_trainer))
+    few = rlcheck_trainer_alone().few(FEW, batch_multiple(rlcheck_trainer))
     rows = rlcheck_trainer_rows.select(few.numbers)
     for layout in ("left", "right"):
         rlcheck_compare("padding", layout, rows, few.scores, _laid_out(rlcheck_trainer, rows, layout))
@@ -82,7 +82,7 @@ def check_packed_documents_stay_apart(
     rlcheck_settings: Settings,
 ) -> None:
     """The trainer gives a packed row the log-probs it has alone, whatever the documents packed beside it."""
-    few = rlcheck_trainer_alone().few(FEW, _step(rlcheck_trainer))
+    few = rlcheck_trainer_alone().few(FEW, batch_multiple(rlcheck_trainer))
     rows = rlcheck_trainer_rows.select(few.numbers)
     packed = _laid_out(rlcheck_trainer, rows, "packed")
     rlcheck_compare("packing", "packed", rows, few.scores, packed)
@@ -174,12 +174,7 @@ def _compare_draws(variant: str, first: Rollouts, second: Rollouts, compare: Com
 
 
 def _few(rollouts: Rollouts, trainer: Trainer) -> Rollouts:
-    return rollouts.select(spread(len(rollouts), FEW, _step(trainer)))
-
-
-def _step(trainer: Trainer) -> int:
-    """Batch sizes must be multiples of this."""
-    return int(getattr(trainer, "batch_multiple", 1))
+    return rollouts.select(spread(len(rollouts), FEW, batch_multiple(trainer)))
 
 
 def _laid_out(trainer: Trainer, rollouts: Rollouts, layout: str) -> Rows:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from rlcheck.invariance import Comparer
@@ -14,11 +16,13 @@ from rlcheck.rollouts import Rollouts
 from rlcheck.settings import Settings
 
 Long = Callable[[int], Rollouts]
+Rows = list[npt.NDArray[Any]]
 
 
 def check_long_contexts_agree(
     rlcheck_settings: Settings,
     rlcheck_long: Long,
+    rlcheck_long_alone: Callable[[int], Rows],
     rlcheck_trainer: Trainer | None,
     rlcheck_compare_long: Comparer,
 ) -> None:
@@ -28,14 +32,14 @@ def check_long_contexts_agree(
     for length in rlcheck_settings.lengths:
         rows = rlcheck_long(length)
         engine = rows.split(rows.engine_logprobs)
-        scores = rlcheck_trainer.logprobs(rows, batch_size=_step(rlcheck_trainer))
         known = ~np.isnan(rows.engine_logprobs)
-        rlcheck_compare_long("mismatch", f"L={length}", rows, engine, scores, known)
+        rlcheck_compare_long("mismatch", f"L={length}", rows, engine, rlcheck_long_alone(length), known)
 
 
 def check_long_contexts_are_invariant(
     rlcheck_settings: Settings,
     rlcheck_long: Long,
+    rlcheck_long_alone: Callable[[int], Rows],
     rlcheck_engine: Engine,
     rlcheck_trainer: Trainer | None,
     rlcheck_compare_long: Comparer,
@@ -44,13 +48,8 @@ def check_long_contexts_are_invariant(
     for length in rlcheck_settings.lengths:
         rows = rlcheck_long(length)
         if rlcheck_trainer is not None:
-            alone = rlcheck_trainer.logprobs(rows, batch_size=_step(rlcheck_trainer))
             together = rlcheck_trainer.logprobs(rows, batch_size=len(rows))
-            rlcheck_compare_long("micro_batch", f"L={length}", rows, alone, together)
+            rlcheck_compare_long("micro_batch", f"L={length}", rows, rlcheck_long_alone(length), together)
         if hasattr(rlcheck_engine, "score"):
             decoded, known = rows.split(rows.engine_logprobs), ~np.isnan(rows.engine_logprobs)
             rlcheck_compare_long("decode", f"L={length}", rows, decoded, rlcheck_engine.score(rows), known)
-
-
-def _step(trainer: Trainer) -> int:
-    return int(getattr(trainer, "batch_multiple", 1))

@@ -17,7 +17,7 @@ from rlcheck.invariance import spread
 from rlcheck.keys import NO_ENGINE, NO_TRAINER
 from rlcheck.measure import Recorder
 from rlcheck.pairs import Pair
-from rlcheck.protocols import Engine, Trainer
+from rlcheck.protocols import Engine, Trainer, batch_multiple
 from rlcheck.rollouts import Rollouts
 from rlcheck.settings import Settings
 
@@ -140,7 +140,7 @@ def check_untrained_tokens_get_no_gradient(
     gradient = getattr(rlcheck_trainer, "gradient", None)
     if gradient is None:
         pytest.skip("the trainer has no gradient(rollouts, partition)")
-    chosen = spread(len(rlcheck_trainer_rows), GRADIENT_ROWS, int(getattr(rlcheck_trainer, "batch_multiple", 1)))
+    chosen = spread(len(rlcheck_trainer_rows), GRADIENT_ROWS, batch_multiple(rlcheck_trainer))
     generator = np.random.default_rng(rlcheck_settings.seed)
     masked, changed = tokens.ends_masked(rlcheck_trainer_rows.select(chosen), generator)
     whole = [list(range(len(chosen)))]

@@ -101,3 +101,8 @@ def info_of(part: object) -> Mapping[str, str]:
     """Return the ``info`` that an engine or trainer states of itself, empty where it states none."""
     info: Mapping[str, str] = getattr(part, "info", None) or {}
     return info
+
+
+def batch_multiple(part: object) -> int:
+    """Return what an engine's or trainer's batch sizes must be multiples of; 1 where it states nothing."""
+    return int(getattr(part, "batch_multiple", 1))

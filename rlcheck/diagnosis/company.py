@@ -16,6 +16,7 @@ from rlcheck.diagnosis.registry import detector
 from rlcheck.findings import Finding
 from rlcheck.invariance import replace_rows, spread
 from rlcheck.pairs import flatten
+from rlcheck.protocols import batch_multiple
 from rlcheck.rollouts import Rollouts
 from rlcheck.thresholds import limit_at
 from rlcheck.thresholds.batch_invariance import ALONE
@@ -100,7 +101,7 @@ def engine_batch(case: Case) -> Iterator[Finding]:
 
 def _of_trainer(trainer: Any, rollouts: Rollouts) -> tuple[Rollouts, Array, Score, Score | None]:
     """Some rows, their scores alone, and how to score them together in one layout or the other."""
-    step = getattr(trainer, "batch_multiple", 1)
+    step = batch_multiple(trainer)
     rows = rollouts.select(spread(len(rollouts), ROWS, step))
 
     def together(batch: Rollouts, **how: Any) -> Array:

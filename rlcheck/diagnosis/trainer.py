@@ -11,6 +11,7 @@ from rlcheck.diagnosis.placement import PAIR
 from rlcheck.diagnosis.probes import nats
 from rlcheck.diagnosis.registry import detector
 from rlcheck.findings import Finding
+from rlcheck.protocols import batch_multiple
 from rlcheck.thresholds import limit_at
 from rlcheck.thresholds.contract import RESCORING_TOLERANCE
 
@@ -43,7 +44,7 @@ def alone(case: Case) -> Iterator[Finding]:
     probes = case.probes
     if probes is None or probes.healthy or probes.trainer is None:
         return
-    step = getattr(probes.trainer, "batch_multiple", 1)
+    step = batch_multiple(probes.trainer)
     rows = probes.few[: len(probes.few) // step * step]
     if not len(rows):
         return

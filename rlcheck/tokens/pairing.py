@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcheck.pairs import Pair
-from rlcheck.protocols import Trainer
+from rlcheck.protocols import Trainer, batch_multiple
 from rlcheck.rollouts import Rollouts
 
 TOKENS = 8
@@ -102,7 +102,7 @@ def _trial(rollouts: Rollouts, row: int, scores: npt.NDArray[np.float64]) -> Tri
 def _scores(rollouts: Rollouts, asked: list[tuple[int, int]], trainer: Trainer) -> npt.NDArray[np.float64]:
     """Log-probs (n, TOKENS) of row ``asked[i][0]`` after the prompt of row ``asked[i][1]``, 0 after its end."""
     prompts, responses = rollouts.prompts(), rollouts.responses()
-    padded = [*asked, *asked[: -len(asked) % int(getattr(trainer, "batch_multiple", 1))]]
+    padded = [*asked, *asked[: -len(asked) % batch_multiple(trainer)]]
     crossed = Rollouts.from_lists(
         [prompts[other] for _, other in padded], [responses[row][:TOKENS] for row, _ in padded], params=rollouts.params
     )

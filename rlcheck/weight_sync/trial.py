@@ -13,6 +13,7 @@ import numpy as np
 from rlcheck.blocks import params
 from rlcheck.invariance import spread
 from rlcheck.pairs import Pair
+from rlcheck.protocols import batch_multiple
 from rlcheck.rollouts import Rollouts
 from rlcheck.thresholds.weight_sync import agreement
 from rlcheck.weight_sync.stage import Marks, Stage, State, mean_abs, step
@@ -168,7 +169,7 @@ class _Look:
 
     @property
     def multiple(self) -> int:
-        return int(getattr(self.trainer, "batch_multiple", 1))
+        return batch_multiple(self.trainer)
 
     def unseen(self, number: int) -> Prompts:
         """Prompts of rising lengths that no cache can know, not even in part: shuffled tokens."""
