@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -149,7 +150,7 @@ def test_lag_0_is_the_on_policy_loop_over_forty_steps_in_a_fresh_process_too(mon
     assert on == off
     assert len(set(on.parameters_sha256)) == 40
     command = [sys.executable, "-c", FORTY_STEPS]
-    fresh = subprocess.run(command, cwd="tests", capture_output=True, text=True, check=True)
+    fresh = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
     assert fresh.stdout.strip() == on.parameters_sha256[-1]
 
 
