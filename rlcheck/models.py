@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rlcheck import cache
+from rlcheck import cache, lm
 from rlcheck.errors import RlcheckError
 
 EMBEDDED = "embedded"
@@ -34,6 +34,8 @@ def load(name: str, dtype: str, device: str = "cpu", attention: str = "sdpa") ->
         model = MADE[name](attention).to(torch_dtype)
     else:
         model = _pretrained(_folder(name), torch_dtype, attention)
+    if torch.device(device).type == "cpu":
+        lm.multiply_in_float32(model)
     return model.to(device).eval()
 
 
