@@ -13,9 +13,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from rlcheck import corrections
+from rlcheck import corrections, models
 from rlcheck.errors import RlcheckError, closest
-from rlcheck.faults import episodes
+from rlcheck.faults import episodes, remembered
 from rlcheck.faults.planting import Run, Stage
 from rlcheck.faults.registry import FAULTS, Fault
 
@@ -102,9 +102,10 @@ def _append(log: Path | None, trial: Trial) -> None:
 
 
 def plant(fault: Fault, seed: int, dtype: str = "float32") -> Run:
-    """Run the checks of a fault's topics on the embedded stack with the fault planted, until five have failed."""
-    more = ["--rlcheck-seed", str(seed), "--maxfail", "5"]
-    return stage(dtype, fault.model).run(fault, seed, beside(fault), more)
+    """Run the checks of a fault's topics on the embedded stack with the fault planted, until three have failed."""
+    more = ["--rlcheck-seed", str(seed), "--maxfail", "3"]
+    healthy = {**beside(fault), **_remembering(fault, seed, dtype)}
+    return stage(dtype, fault.model).run(fault, seed, healthy, more)
 
 
 @functools.cache
@@ -124,6 +125,15 @@ def beside(fault: Fault) -> dict[str, Any]:
     if fault.fixture == "rlcheck_correction" and "staleness_dose_response" not in fault.topics:
         return {"rlcheck_correction": corrections.from_name("mis", **BAND)}
     return {}
+
+
+def _remembering(fault: Fault, seed: int, dtype: str) -> dict[str, Any]:
+    """An engine and a trainer that are asked the same for every fault; not where weights change under them."""
+    if fault.fixture not in ("rlcheck_engine", "rlcheck_trainer") or "weight_sync" in fault.topics:
+        return {}
+    if fault.model != models.EMBEDDED:
+        return {}
+    return dict(zip(("rlcheck_engine", "rlcheck_trainer"), remembered.stack(dtype, seed), strict=True))
 
 
 def _matches(fault: Fault, glob: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,7 @@ ABOUT = """\
 # Planted faults
 
 Each row is a fault of `rlcheck.faults`, planted in the healthy embedded stack with a magnitude drawn from each seed;
-its checks run until five have failed. `caught`: runs in which a check failed, of all runs; `named`: runs in which the
+its checks run until three have failed. `caught`: runs in which a check failed, of all runs; `named`: runs in which the
 cause planted was ranked first among all findings; `taken for`: the causes ranked first in the others; `by`: the
 checks that failed most. Faults that need no model are run once, whatever the dtype.
 Made by `python -m rlcheck.tables faults`.
@@ -30,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Print the table as Markdown, its progress on stderr; ``--write`` also writes it to a file."""
     options = _parser().parse_args(argv)
     torch.set_num_threads(options.threads)
+    gc.freeze()  # each run collects garbage thoroughly; what is loaded now is none
     seeds = range(options.first, options.first + options.seeds)
     trials = []
     for trial in sweep(choose(options.only), options.dtype, seeds, options.log):
