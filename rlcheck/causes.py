@@ -238,11 +238,11 @@ CAUSES: dict[str, Cause] = {
     ),
     "other_arithmetic": Cause(
         "the off-policy update computes in another dtype, order or way than the on-policy one",
-        "share one update function; look at the dtypes of rewards, advantages and weights, and at the ratio",
+        "share one update function; look at threads, the dtypes of rewards, advantages and weights, and at the ratio",
     ),
     "other_optimiser": Cause(
         "the off-policy loop makes another update of the same loss: its optimiser is not the on-policy one",
-        "keep one optimiser; compare its kernel (fused, foreach), threads, schedule, clipping, backward dtypes",
+        "keep one optimiser; compare its kernel (fused, foreach), state, schedule, clipping",
     ),
     "nothing_trained": Cause(
         "no weight moves",

@@ -11,6 +11,9 @@ UNKNOWN = "unknown"
 LIKELY = 0.5
 """Confidence from which on a cause is named rather than suspected."""
 
+UNTESTED = 0.9
+"""What failing numbers alone suspect is never surer than this."""
+
 WORTH_SAYING = 0.05
 MOST = 5
 
@@ -39,7 +42,7 @@ def ranked(found: Iterable[Finding], suspected: Iterable[Finding]) -> list[Findi
         if finding.cause not in best or finding.confidence > best[finding.cause].confidence:
             best[finding.cause] = finding
     certain = max((finding.confidence for finding in best.values()), default=0.0)
-    for finding in suspected:
+    for finding in (replace(one, confidence=min(one.confidence, UNTESTED)) for one in suspected):
         tested = best.get(finding.cause)
         if tested is None:
             best[finding.cause] = replace(finding, confidence=finding.confidence * (1 - certain))

@@ -70,10 +70,11 @@ class TrainingTrace:
     """What a training loop did, one entry per train step (one batch), whatever its optimiser steps.
 
     ``metrics``: any numbers; the checks read ``reward``, ``loss``, ``entropy`` (nats, of the distributions that
-    were sampled from), ``policy_ratio`` (mean pi_theta/pi_old in the step's first forward), ``mismatch`` (mean
-    |log pi_old - log mu|, nats), ``over_cap`` (share of tokens with pi_old/mu > 2) and ``optimiser_steps`` (1
-    where it is missing). ``samples_sha256``: of the batch's tokens and rewards. ``parameters_sha256``: of the
-    trained parameters after the step. ``versions``: the version of the weights that sampled the batch.
+    were sampled from), ``policy_ratio`` (mean pi_theta/pi_old in the step's first forward), ``grad_norm`` (of the
+    step's first update, before clipping), ``mismatch`` (mean |log pi_old - log mu|, nats), ``over_cap`` (share of
+    tokens with pi_old/mu > 2) and ``optimiser_steps`` (1 where it is missing). ``samples_sha256``: of the batch's
+    tokens and rewards. ``parameters_sha256``: of the trained parameters after the step. ``versions``: the version
+    of the weights that sampled the batch.
     """
 
     metrics: list[dict[str, float]]

@@ -10,11 +10,12 @@ from conftest import SEEDS
 from fakes import FakeEngine, FakeTrainer, log_policy
 from scipy import stats
 from test_faults import PLANT, failed_checks
-from tokens_cases import Chat, Letters, Stack, recorded, value
+from tokens_cases import Stack, recorded, value
 
 from rlcheck import RlcheckError, SamplingParams, tokens
 from rlcheck.faults import FAULTS
 from rlcheck.faults.engine import BrokenEngine
+from rlcheck.faults.letters import Chat, Letters
 from rlcheck.pairs import Pair
 
 CATCHES = {

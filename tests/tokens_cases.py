@@ -1,9 +1,8 @@
-"""A stack in memory for the checks of ids: samples, pairs, a toy tokenizer and chats."""
+"""A stack in memory for the checks of ids: samples, pairs, and what each check measures on them."""
 
 import importlib
 from functools import cache
 
-import numpy as np
 import pytest
 
 from rlcheck import Rollouts, SamplingParams
@@ -83,44 +82,3 @@ def recorded(responses, prompts=None, eos=(2,), **columns):
     params = SamplingParams(eos_token_ids=eos)
     logprobs = [[-1.0] * len(row) for row in responses]
     return Rollouts.from_lists(prompts, responses, params=params, engine_logprobs=logprobs, **columns)
-
-
-class Letters:
-    """A tokenizer of small letters and two merges; id 1 is BOS, 2 is EOS."""
-
-    bos_token_id, eos_token_id = 1, 2
-    PIECES = ("", "", "", *"abcdefghijklmnopqrstuvwxyz ", "he", "llo")
-
-    def decode(self, ids):
-        return "".join(self.PIECES[token] for token in ids)
-
-    def encode(self, text):
-        ids = []
-        while text:
-            piece = max((p for p in self.PIECES if p and text.startswith(p)), key=len, default=None)
-            ids += [] if piece is None else [self.PIECES.index(piece)]
-            text = text[len(piece or " ") :]
-        return ids
-
-
-class Chat:
-    """Answers "hello" spelt without merges; carries ids from turn to turn, or encodes the text of the history.
-
-    One that ``forgets`` leaves its own replies out of the history.
-    """
-
-    def __init__(self, tokenizer, carries=True, first=(1,), forgets=False):
-        self.tokenizer, self.carries, self.first, self.forgets = tokenizer, carries, list(first), forgets
-        self.ids = list(first)
-
-    def __call__(self, messages):
-        if len(messages) == 1:
-            self.ids = list(self.first)
-        if not self.carries:
-            history = [message["content"].lower() for message in messages[:-1]]
-            self.ids = self.first + self.tokenizer.encode("".join(history[:: 1 + self.forgets]))
-        prompt = self.ids + self.tokenizer.encode(messages[-1]["content"].lower())
-        reply = [self.tokenizer.PIECES.index(letter) for letter in "hello"] + [2]
-        self.ids = prompt + reply
-        text = np.array(["hello"], dtype=object)
-        return recorded([reply], [prompt], finish_reason=["stop"]).replace(extra={"text": text})

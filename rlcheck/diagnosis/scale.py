@@ -13,12 +13,16 @@ from rlcheck.diagnosis.probes import Array, Probes, nats
 from rlcheck.diagnosis.registry import detector
 from rlcheck.findings import Finding
 from rlcheck.pairs import flatten_logprobs
+from rlcheck.thresholds import QUANTITIES, limit_at
 
 RESOLVED = 0.01
 """A fitted factor closer to 1 than this is none."""
 
 KEPT = 0.98
 """Share of the sampled tokens that a truncation must keep: some fall outside by rounding."""
+
+MASS = 0.02
+"""Probability that may be missing where no threshold says how much."""
 
 MASSES = np.concatenate([np.linspace(0.3, 0.9, 61), np.linspace(0.9, 0.999, 100)])
 MIN_PS = np.geomspace(1e-3, 0.5, 60)
@@ -136,8 +140,9 @@ def total_mass(case: Case) -> Iterator[Finding]:
             continue
         totals = np.exp(full[:, :vocabulary]).sum(axis=1)
         short = 1 - totals
-        if np.abs(short).max() > max(10 * probes.floor, 1e-3):
-            cause = "padded_vocab" if (short > 0).all() else "logprob_scaled"
+        limit = limit_at(QUANTITIES["contract.mass_gap"].limits, probes.numerics) or MASS
+        if np.abs(short).max() > limit:
+            cause = "padded_vocab" if (short > -limit).all() else "logprob_scaled"
             yield Finding(
                 cause,
                 0.98,

@@ -16,6 +16,7 @@ from typing import Any
 from rlcheck import corrections, models
 from rlcheck.errors import RlcheckError, closest
 from rlcheck.faults import episodes, remembered
+from rlcheck.faults.letters import Chat, Letters
 from rlcheck.faults.planting import Run, Stage
 from rlcheck.faults.registry import FAULTS, Fault
 
@@ -119,9 +120,11 @@ def stage(dtype: str, model: str = "embedded") -> Stage:
 
 
 def beside(fault: Fault) -> dict[str, Any]:
-    """What else the default stack needs for a fault: a band to invert, a pipeline whose log has room for it."""
+    """What else the default stack needs for a fault: a band to invert, a pipeline whose log has room, a chat."""
     if fault.fixture == "rlcheck_episodes":
         return {"rlcheck_pipeline": episodes.DESIGN}
+    if fault.fixture == "rlcheck_chat":
+        return {"rlcheck_chat": Chat(Letters())}
     if fault.fixture == "rlcheck_correction" and "staleness_dose_response" not in fault.topics:
         return {"rlcheck_correction": corrections.from_name("mis", **BAND)}
     return {}

@@ -117,6 +117,27 @@ def mean_before_sum(loop: TinyAgentLoop, generator: np.random.Generator) -> Plan
     return _with_loss(loop, change)
 
 
+@dataclass(frozen=True)
+class _Threaded(Planted):
+    """The off-policy half computes with another number of threads."""
+
+    threads: int = 2
+
+    def off_policy(self, steps: int, seed: int, lag: int, correction: Correction | None) -> TrainingTrace:
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.threads)
+        try:
+            return super().off_policy(steps, seed, lag, correction)
+        finally:
+            torch.set_num_threads(before)
+
+
+@fault("other_arithmetic", "rlcheck_training", LAG0)
+def other_threads(loop: TinyAgentLoop, generator: np.random.Generator) -> Planted:
+    """The off-policy loop computes with one thread more, so that sums are cut otherwise."""
+    return _Threaded(loop, loop.recipe, threads=torch.get_num_threads() + 1)
+
+
 # -- lag 0: another optimiser ------------------------------------------------------------------------
 
 
@@ -154,27 +175,6 @@ def optimiser_rebuilt(loop: TinyAgentLoop, generator: np.random.Generator) -> Pl
         return optimiser
 
     return planted(loop, optimiser=adam)
-
-
-@dataclass(frozen=True)
-class _Threaded(Planted):
-    """The off-policy half computes with another number of threads."""
-
-    threads: int = 2
-
-    def off_policy(self, steps: int, seed: int, lag: int, correction: Correction | None) -> TrainingTrace:
-        before = torch.get_num_threads()
-        torch.set_num_threads(self.threads)
-        try:
-            return super().off_policy(steps, seed, lag, correction)
-        finally:
-            torch.set_num_threads(before)
-
-
-@fault("other_optimiser", "rlcheck_training", LAG0)
-def other_threads(loop: TinyAgentLoop, generator: np.random.Generator) -> Planted:
-    """The off-policy loop computes with one thread more, so that sums are cut otherwise."""
-    return _Threaded(loop, loop.recipe, threads=torch.get_num_threads() + 1)
 
 
 # -- lag 0: not in sync ------------------------------------------------------------------------------

@@ -166,22 +166,30 @@ class _Learner:
         inputs["advantages"] = _advantages(batch, self.recipe)
         rows = torch.arange(self.recipe.episodes).chunk(self.recipe.minibatches)
         found = [self._optimise(batch.tokens, inputs, part) for _ in range(self.recipe.epochs) for part in rows]
-        return metrics | {"loss": found[-1][0], "policy_ratio": found[0][1], "optimiser_steps": float(len(found))}
+        first = {"policy_ratio": found[0][1], "grad_norm": found[0][2]}
+        return metrics | first | {"loss": found[-1][0], "optimiser_steps": float(len(found))}
 
-    def _optimise(self, tokens: Tensor, inputs: dict[str, Tensor], rows: Tensor) -> tuple[float, float]:
-        """Take one optimiser step on some rows; return the loss and the mean ratio pi_theta/pi_old."""
+    def _optimise(self, tokens: Tensor, inputs: dict[str, Tensor], rows: Tensor) -> tuple[float, float, float]:
+        """Take one optimiser step on some rows; return loss, mean ratio pi_theta/pi_old and norm of the gradient."""
         part = {name: value[rows] for name, value in inputs.items()}
         logprobs = _response_logprobs(self.forward, tokens[rows])
         loss = self.recipe.loss(logprobs=logprobs, **part)
         self.optimiser.zero_grad()
         loss.backward()
+        norm = _gradient_norm(self.policy)
         torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.recipe.max_grad_norm)
         self.optimiser.step()
         self.version += 1
         if self.published:
             self.published(self.policy, self.version)
         ratio = masked.ratio(masked.log_ratio(logprobs.detach(), part["old_logprobs"], part["mask"]))
-        return float(loss.detach()), float(_mean(ratio, part["mask"]))
+        return float(loss.detach()), float(_mean(ratio, part["mask"])), norm
+
+
+def _gradient_norm(policy: Any) -> float:
+    """In float64, so that gradients that differ in a bit differ here too."""
+    norms = [parameter.grad.double().norm() for parameter in policy.parameters() if parameter.grad is not None]
+    return float(torch.stack(norms).norm())
 
 
 def _response_logprobs(forward: Forward, tokens: Tensor) -> Tensor:
