@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from rlcheck import mismatch, temperature
 from rlcheck.contract.distributions import summarise
+from rlcheck.entropies import entropies
 from rlcheck.measure import Estimate
 from rlcheck.mismatch.shifts import moved
 from rlcheck.pairs import Pair, flatten_logprobs
@@ -113,6 +114,16 @@ class Probes:
     def temperature(self) -> Estimate | None:
         """The temperature at which the trainer agrees best, over the one requested."""
         return None if self.trainer is None else temperature.fit(self.pair, self.trainer, GATE_LEVEL)
+
+    @cached_property
+    def surprisal_z(self) -> float:
+        """Mean surprisal minus mean entropy of the tokens, over its standard error; 0 where no entropy is known."""
+        entropy = entropies(self.rollouts, self.engine, self.trainer)
+        if entropy is None or len(self.mu) < 2:
+            return 0.0
+        gap = -self.mu - entropy[self.pair.valid]
+        spread = float(gap.std(ddof=1))
+        return float(gap.mean()) / spread * len(gap) ** 0.5 if spread else 0.0
 
     @cached_property
     def few(self) -> Array:

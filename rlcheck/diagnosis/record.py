@@ -16,6 +16,8 @@ from rlcheck.rollouts import Rollouts
 
 FACT = 0.985
 """A fact beats a pattern."""
+SHAPED = 4.0
+"""Standard errors between surprisal and entropy from which on single draws are unlike what is reported."""
 
 
 @detector(*PAIR, lasting=True)
@@ -74,9 +76,11 @@ def duplicates(case: Case) -> Iterator[Finding]:
         name.startswith(("contract.surprisal", "contract.tail", "contract.repeat_gap")) for name in case.failed
     )
     hidden = bool(shaping_defaults(case.fixture("rlcheck_engine")))
+    shaped |= case.probes is not None and abs(case.probes.surprisal_z) > SHAPED
     again = any(
         m.value > 0 for m in case.failing if m.name.startswith(("contract.duplicates", "contract.repeat_excess"))
     )
     alone = again and not shaped and not hidden
     evidence = "; ".join(in_words(m) for m in case.failing[:2])
-    yield Finding("duplicate_seed", 0.97 if alone else 0.3, f"{evidence}; single draws are as likely as reported")
+    single = "are not" if shaped else "are"
+    yield Finding("duplicate_seed", 0.97 if alone else 0.3, f"{evidence}; single draws {single} as likely as reported")

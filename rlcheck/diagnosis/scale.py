@@ -22,7 +22,7 @@ KEPT = 0.98
 """Share of the sampled tokens that a truncation must keep: some fall outside by rounding."""
 
 MASS = 0.02
-"""Probability that may be missing where no threshold says how much."""
+"""Probability that 16-bit digits may lose or add."""
 
 MASSES = np.concatenate([np.linspace(0.3, 0.9, 61), np.linspace(0.9, 0.999, 100)])
 MIN_PS = np.geomspace(1e-3, 0.5, 60)
@@ -142,9 +142,15 @@ def total_mass(case: Case) -> Iterator[Finding]:
         short = 1 - totals
         limit = limit_at(QUANTITIES["contract.mass_gap"].limits, probes.numerics) or MASS
         if np.abs(short).max() > limit:
-            cause = "padded_vocab" if (short > -limit).all() else "logprob_scaled"
             yield Finding(
-                cause,
+                _unlike_one(short, limit),
                 0.98,
                 f"the {side}'s probabilities sum to {totals.min():.3f} to {totals.max():.3f} over the real token ids",
             )
+
+
+def _unlike_one(short: Array, limit: float) -> str:
+    """What makes masses fall short of 1 by ``short``: lost to other ids, lost digits, or no probabilities at all."""
+    if (short > -limit).all():
+        return "padded_vocab"
+    return "low_precision_head" if np.abs(short).max() < MASS else "logprob_scaled"
