@@ -1,34 +1,16 @@
-"""Every planted fault fails a check of its topics; the healthy stack never fails; small effects are seen.
+"""Every planted fault fails a check of its topics and is named first; healthy stacks pass, small effects do not.
 
 ``RLCHECK_SEEDS=20`` sweeps more seeds, ``RLCHECK_DTYPE=bfloat16`` another dtype.
 """
 
-import fnmatch
 import os
 
-import planted
 import pytest
 from conftest import SEEDS
 
 from rlcheck.faults import FAULTS
+from rlcheck.faults.staging import Trial, plant
 
-PLANT = """
-import numpy as np
-import pytest
-from planted import stack
-from rlcheck.faults import FAULTS
-
-PARTS = dict(zip(("rlcheck_engine", "rlcheck_trainer"), stack({dtype!r})))
-PARTS[{fixture!r}] = FAULTS[{name!r}].plant(PARTS[{fixture!r}], np.random.default_rng({seed}))
-
-@pytest.fixture(scope="session")
-def rlcheck_engine():
-    return PARTS["rlcheck_engine"]
-
-@pytest.fixture(scope="session")
-def rlcheck_trainer():
-    return PARTS["rlcheck_trainer"]
-"""
 EFFECT = """
 import pytest
 from rlcheck.faults import engine, trainer
@@ -37,19 +19,8 @@ from rlcheck.faults import engine, trainer
 def {fixture}({fixture}):
     return {expression}
 """
-ELSEWHERE = ("rlcheck.faults.tokens", "rlcheck.faults.masks")
-ON_A_MODEL = [
-    name
-    for name, fault in FAULTS.items()
-    if fault.fixture in {"rlcheck_engine", "rlcheck_trainer"}
-    and fault.topics not in (("batch_invariance",), ("weight_sync",))
-    and fault.plant.__module__ not in ELSEWHERE
-]
-"""Faults of a model's stack; those of the other two topics and of ids are swept in their own test files."""
 DTYPE = os.environ.get("RLCHECK_DTYPE", "float32")
-CASES = [
-    (seed, name) for seed in SEEDS for i, name in enumerate(ON_A_MODEL) if len(SEEDS) != 3 or i % len(SEEDS) == seed
-]
+CASES = [(seed, name) for seed in SEEDS for i, name in enumerate(FAULTS) if len(SEEDS) > 3 or i % 3 == seed]
 """Each fault on one of three seeds; on all of them in a sweep."""
 EMBEDDED = ("--rlcheck-model", "embedded")
 
@@ -59,17 +30,11 @@ def failed_checks(result):
 
 
 @pytest.mark.parametrize(("seed", "name"), CASES)
-def test_a_planted_fault_fails_a_check_that_names_its_cause(inner, name, seed):
+def test_a_planted_fault_is_caught_and_named_first(name, seed):
     fault = FAULTS[name]
-    planted.begin(seed)
-    text = PLANT.format(fixture=fault.fixture, name=name, seed=seed, dtype=DTYPE)
-    asked = ("--rlcheck-seed", str(seed), "-k", " or ".join(fault.topics))
-    result = inner(*asked, "-x", conftest=text)
-    assert failed_checks(result), fault.summary
-    named = f"*  - {fault.cause}: *"
-    if not fnmatch.filter(result.outlines, named):
-        result = inner(*asked, conftest=text)
-    result.stdout.fnmatch_lines([named])
+    trial = Trial.of(fault, DTYPE, seed, plant(fault, seed, DTYPE))
+    assert trial.caught, fault.summary
+    assert trial.right, f"{trial.named} {trial.confidence:.2f}"
 
 
 @pytest.mark.parametrize("seed", SEEDS)

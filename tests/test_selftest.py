@@ -1,7 +1,6 @@
 """Planted runs: what is caught and named, on the embedded stack and on a user's; the tables; the self-test."""
 
 import pytest
-from conftest import SEEDS
 
 from rlcheck import selftest
 from rlcheck.errors import RlcheckError
@@ -9,16 +8,6 @@ from rlcheck.faults import FAULTS, staging
 from rlcheck.faults.planting import Stage
 from rlcheck.tables import faults as table_of_faults
 from rlcheck.tables import healthy
-
-CHEAP = [name for name, fault in FAULTS.items() if fault.fixture in {"rlcheck_episodes"}]
-
-
-@pytest.mark.parametrize("name", CHEAP)
-def test_a_fault_of_a_log_is_caught_and_named_first(name):
-    seed = CHEAP.index(name) % len(SEEDS)
-    trial = staging.Trial.of(FAULTS[name], "float32", seed, staging.plant(FAULTS[name], seed))
-    assert trial.caught
-    assert trial.right, (trial.named, trial.confidence)
 
 
 def test_a_fault_of_a_model_is_caught_and_named_and_leaves_the_next_run_healthy():
