@@ -29,6 +29,9 @@ DEFAULTS = ("rlcheck_models",)
 KEPT = (*DEFAULTS, "rlcheck_engine", "rlcheck_trainer", "rlcheck_tokenizer")
 """Session fixtures built once: of ours only the models, of a stack all of these."""
 
+LEFT_OUT = ("-p", "no:cacheprovider", "-p", "no:unraisableexception")
+"""Plugins of pytest that write, or that collect all garbage after every run."""
+
 
 @dataclass(frozen=True)
 class CheckResult:
@@ -90,7 +93,7 @@ class Stage:
         """
         run, printed = Run(), io.StringIO()
         topics = ["-k", " or ".join(fault.topics)] if fault else []
-        arguments = ["--rlcheck", *self._arguments, "-p", "no:cacheprovider", *topics, *more]
+        arguments = ["--rlcheck", *self._arguments, *LEFT_OUT, *topics, *more]
         plugins = [_Planting(run, fault, seed, beside or {}, self._kept), self._kept]
         began = time.perf_counter()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
