@@ -109,7 +109,7 @@ def _summary(logprobs: Array, rollouts: Rollouts, tokens: npt.NDArray[np.int64],
         highest=logprobs.max(1),
         seen=seen,
         repeats=repeats,
-        coarse=_coarse(real),
+        coarse=coarse(real),
     )
 
 
@@ -131,7 +131,7 @@ def _seen(probabilities: Array, rollouts: Rollouts, tokens: npt.NDArray[np.int64
     return mass, repeats
 
 
-def _coarse(logprobs: Array) -> Array:
+def coarse(logprobs: Array) -> Array:
     """The share of the leading tokens whose distance from the first is a multiple of ``STEP``; chance gives .05."""
     leaders = min(LEADERS, logprobs.shape[1])
     leading = -np.partition(-logprobs, leaders - 1, axis=1)[:, :leaders].astype(np.float64)

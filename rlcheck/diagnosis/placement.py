@@ -110,20 +110,21 @@ def other_prompts(case: Case) -> Iterator[Finding]:
 
 
 def _exchanged(probes: Probes, rows: np.ndarray, prompts: list[list[int]], own: np.ndarray) -> Iterator[Finding]:
-    """The best other prompt of the batch, for the rows that disagree most."""
+    """The best prompt of the batch: of the row that disagrees most and, where it is another, of the next two."""
     others = list(dict.fromkeys(map(tuple, prompts)))[:40]
     worst = rows[np.argsort(-own)[:3]]
-    best = []
+    chosen: list[list[int]] = []
     for row in worst:
         means = probes.under_prompts([row] * len(others), [list(p) for p in others])
-        best.append(int(np.nanargmin(means)))
-    moved = [k for k, row in zip(best, worst, strict=True) if list(others[k]) != prompts[row]]
-    chosen = [list(others[k]) for k in best]
-    fit = probes.explained(probes.under_prompts(worst, chosen), probes.row_means(worst)) if moved else 0.0
+        chosen.append(list(others[int(np.nanargmin(means))]))
+        if chosen[0] == prompts[worst[0]]:
+            yield Finding("wrong_pairing", 0.0, "the row that disagrees most scores best after its own prompt")
+            return
+    moved = sum(best != prompts[row] for best, row in zip(chosen, worst, strict=True))
     yield Finding(
         "wrong_pairing",
-        0.97 * fit,
-        f"{len(moved)} of the {len(worst)} rows that disagree most score best after another row's prompt: "
+        0.97 * probes.explained(probes.under_prompts(worst, chosen), probes.row_means(worst)),
+        f"{moved} of the {len(worst)} rows that disagree most score best after another row's prompt: "
         f"{_fall(probes, worst, chosen)}",
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rlcheck.contract.distributions import coarse
 from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.placement import PAIR
 from rlcheck.diagnosis.probes import Array, Probes, nats
@@ -66,8 +67,7 @@ def coarse_head(case: Case) -> Iterator[Finding]:
     probes = case.probes
     if probes is None or probes.healthy:
         return
-    shares = {"engine": probes.coarse(probes.engine), "trainer": probes.coarse(probes.trainer)}
-    known = {side: share for side, share in shares.items() if share is not None}
+    known = {side: float(coarse(full).mean()) for side, full in probes.distributions.items() if full is not None}
     fine = min(known.values(), default=0.0) < FINE or case.numerics in ("float32", "tf32")
     for side, share in known.items():
         evidence = (

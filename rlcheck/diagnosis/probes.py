@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcheck import mismatch, temperature
-from rlcheck.contract.distributions import summarise
+from rlcheck.contract.distributions import chunks
 from rlcheck.entropies import entropies
 from rlcheck.measure import Estimate
 from rlcheck.mismatch.shifts import moved
@@ -21,7 +21,7 @@ from rlcheck.thresholds import GATE_LEVEL, QUANTITIES, limit_at
 Array = npt.NDArray[Any]
 
 FEW_ROWS = 8
-FEW_TOKENS = 256
+FEW_TOKENS = 128
 """At most so many rows and tokens are asked about again."""
 
 LARGE = 10.0
@@ -163,23 +163,17 @@ class Probes:
     @cached_property
     def chosen_logprobs(self) -> Array | None:
         """The trainer's log-probs (k, V) at the chosen tokens, most likely first; None if it has no distribution."""
-        full = self.distribution(self.trainer)
-        return None if full is None else -np.sort(-full, axis=-1)
+        full = self.distributions["trainer"]
+        return None if full is None else -np.sort(-full.astype(np.float64), axis=-1)
 
-    def coarse(self, part: Any) -> float | None:
-        """Share of a part's leading logits that lie on a 16-bit grid, None if it has no distribution."""
-        if not hasattr(part, "distribution"):
-            return None
+    @cached_property
+    def distributions(self) -> dict[str, Array | None]:
+        """The log-probs (k, V) of engine and trainer at the chosen tokens, None for one that has none."""
         tokens = np.flatnonzero(self.pair.valid)[self.chosen]
-        return float(summarise(part, self.rollouts, tokens).coarse.mean())
-
-    def distribution(self, part: Any) -> Array | None:
-        """A part's log-probs (k, V) at the chosen tokens, None if it has none."""
-        if not hasattr(part, "distribution"):
-            return None
-        tokens = np.flatnonzero(self.pair.valid)[self.chosen]
-        positions = np.stack([self.rollouts.rows[tokens], self.rollouts.positions[tokens]], 1)
-        return np.asarray(part.distribution(self.rollouts, positions), dtype=np.float64)
+        parts = {"engine": self.engine, "trainer": self.trainer}
+        able = {side: part for side, part in parts.items() if hasattr(part, "distribution")}
+        asked = {side: [full for _, full in chunks(part, self.rollouts, tokens)] for side, part in able.items()}
+        return {side: np.concatenate(asked[side]) if side in asked else None for side in parts}
 
 
 def nats(value: Any) -> str:

@@ -134,11 +134,10 @@ def total_mass(case: Case) -> Iterator[Finding]:
     if probes is None:
         return
     vocabulary = real_vocabulary(probes.engine, probes.trainer)
-    for side, part in (("engine", probes.engine), ("trainer", probes.trainer)):
-        full = probes.distribution(part)
+    for side, full in probes.distributions.items():
         if full is None:
             continue
-        totals = np.exp(full[:, :vocabulary]).sum(axis=1)
+        totals = np.exp(full[:, :vocabulary]).sum(axis=1, dtype=np.float64)
         short = 1 - totals
         limit = limit_at(QUANTITIES["contract.mass_gap"].limits, probes.numerics) or MASS
         if np.abs(short).max() > limit:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import json
+import math
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,6 +20,8 @@ from rlcheck.faults import episodes, remembered
 from rlcheck.faults.letters import Chat, Letters
 from rlcheck.faults.planting import Run, Stage
 from rlcheck.faults.registry import FAULTS, Fault
+from rlcheck.measure import Measurement
+from rlcheck.thresholds.grammar import parse
 
 ON_A_MODEL = {"rlcheck_engine", "rlcheck_trainer", "rlcheck_weight_sync", "rlcheck_chat", "rlcheck_tokenizer"}
 """Fixtures of a stack that holds a model; faults of the others are the same in every dtype."""
@@ -29,7 +32,10 @@ BAND = {"lower": 0.6, "upper": 1.4}
 
 @dataclass(frozen=True)
 class Trial:
-    """One fault planted once: which checks failed, and which cause was ranked first with what confidence."""
+    """One fault planted once: which checks failed, and which cause was ranked first with what confidence.
+
+    ``excess``: the largest number that failed, as a multiple of its limit; infinite where all limits are 0.
+    """
 
     fault: Fault
     dtype: str
@@ -39,6 +45,7 @@ class Trial:
     confidence: float
     seconds: float
     inapplicable: str = ""
+    excess: float = 0.0
 
     @classmethod
     def of(cls, fault: Fault, dtype: str, seed: int, run: Run) -> Trial:
@@ -47,7 +54,9 @@ class Trial:
         best = run.ranked[0].confidence if run.ranked else 0.0
         ran = any(result.outcome != "skipped" or result.measurements for result in run.results)
         why = run.inapplicable or ("" if ran else "no check of this stack looks at it")
-        return cls(fault, dtype, seed, failed, run.named, best, run.seconds, why)
+        beyond = [excess(m) for result in run.failed for m in result.measurements if m.verdict == "fail"]
+        largest = max((x for x in beyond if x < math.inf), default=math.inf if beyond else 0.0)
+        return cls(fault, dtype, seed, failed, run.named, best, run.seconds, why, largest)
 
     @property
     def caught(self) -> bool:
@@ -58,6 +67,16 @@ class Trial:
     def right(self) -> bool:
         """Whether the cause planted was ranked first."""
         return self.named == self.fault.cause
+
+
+def excess(m: Measurement) -> float:
+    """A number as a multiple of its limit; for an interval, of half its width around the middle."""
+    gate = parse(f"{m.name} {m.threshold}", m.source)
+    if math.isfinite(gate.low) and math.isfinite(gate.high):
+        distance, limit = abs(m.value - (gate.low + gate.high) / 2), (gate.high - gate.low) / 2
+    else:
+        distance, limit = abs(m.value), abs(gate.high if math.isfinite(gate.high) else gate.low)
+    return distance / limit if limit else math.inf
 
 
 def choose(globs: Sequence[str]) -> list[Fault]:

@@ -24,6 +24,9 @@ checks that failed most. Faults that need no model are run once, whatever the dt
 Made by `python -m rlcheck.tables faults`.
 
 """
+NAMED = 0.95
+"""Share of runs in which a cause should be named first."""
+
 HEADER = ["cause", "fault", "dtype", "caught", "named", "taken for", "by"]
 
 
@@ -64,8 +67,21 @@ def summary(trials: Sequence[Trial]) -> str:
         caught, right = sum(t.caught for t in own), sum(t.right for t in own)
         faults = len({trial.fault.name for trial in own})
         shares = f"caught in {caught / len(own):.1%}, named first in {right / len(own):.1%}"
-        lines.append(f"- {dtype}: {faults} faults, {len(own)} runs: {shares}.")
+        lines.append(f"- {dtype}: {faults} faults, {len(own)} runs: {shares}{_from_factor(own)}.")
     return "\n".join(lines)
+
+
+def _from_factor(trials: Sequence[Trial]) -> str:
+    """From how far beyond its limit on the largest number of a run names its cause as often as ``NAMED`` asks."""
+    if sum(trial.right for trial in trials) >= NAMED * len(trials):
+        return ""
+    for factor in sorted({trial.excess for trial in trials}):
+        clear = [trial for trial in trials if trial.excess >= factor]
+        if (share := sum(trial.right for trial in clear) / len(clear)) >= NAMED:
+            return (
+                f"; in {share:.1%} of the {len(clear)} in which a number exceeds its limit at least {factor:.2g}-fold"
+            )
+    return ""
 
 
 def _grouped(trials: Iterable[Trial]) -> dict[tuple[str, str, str], list[Trial]]:
