@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import SEEDS
-from training_cases import failures, mini, remembered, run
+from training_cases import failures, mini, run
 
 from rlcheck import RlcheckError, TrainingTrace, corrections, declare
-from rlcheck.faults import FAULTS
+from rlcheck.faults import FAULTS, remembered
 from rlcheck.tinyagent import REV, TinyAgentLoop
 from rlcheck.tinyagent.dose_response import LoopArms, MicroArms
 from rlcheck.traces import LoopRuns, first_difference
@@ -59,7 +59,7 @@ def test_a_healthy_loop_never_fails(recipe, seed):
 @pytest.mark.parametrize(("name", "seed"), some_seeds(ON_LOOPS))
 def test_a_planted_fault_is_caught_and_named(name, seed):
     fault = FAULTS[name]
-    loop = fault.plant(remembered(), np.random.default_rng(seed))
+    loop = fault.plant(remembered.loop(), np.random.default_rng(seed))
     messages = failures(fault.topics[0], loop=loop, seed=seed, correction=None)
     assert messages, fault.summary
     message = "\n".join(messages.values())
@@ -70,12 +70,12 @@ def test_a_planted_fault_is_caught_and_named(name, seed):
 
 @pytest.mark.parametrize("name", ["no_clone", "newest_version", "queue_one_short", "queue_one_long"])
 def test_lag_counts_optimiser_steps_where_a_batch_takes_several(name):
-    loop = FAULTS[name].plant(remembered(minibatches=2), np.random.default_rng(0))
+    loop = FAULTS[name].plant(remembered.loop(minibatches=2), np.random.default_rng(0))
     assert failures("lag_is_lag", loop=loop)
 
 
 def test_a_shared_module_passes_at_lag_0_and_fails_from_the_first_lag_on():
-    loop = FAULTS["sampler_is_the_trainer"].plant(remembered(), np.random.default_rng(0))
+    loop = FAULTS["sampler_is_the_trainer"].plant(remembered.loop(), np.random.default_rng(0))
     assert failures("lag0", loop=loop, correction=None) == {}
     assert "not_apart[lag=1]" in failures("lag_is_lag", loop=loop)["check_lag_is_lag"]
 

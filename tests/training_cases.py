@@ -1,6 +1,5 @@
 """Run the checks of training loops in this process, without an inner pytest run."""
 
-import functools
 import importlib
 import inspect
 
@@ -19,25 +18,6 @@ from rlcheck.traces import LoopRuns
 def mini(**recipe):
     """The loop of the default suite, or a variation of it."""
     return TinyAgentLoop.of_size(MINI, **{"episodes": 32, "recompute": True, **recipe})
-
-
-class Remembered(TinyAgentLoop):
-    """A loop whose healthy runs are made once for all faults."""
-
-    @functools.cache  # noqa: B019
-    def on_policy(self, steps, seed):
-        return super().on_policy(steps, seed)
-
-    @functools.cache  # noqa: B019
-    def frozen(self, steps, seed):
-        return super().frozen(steps, seed)
-
-    __hash__ = object.__hash__
-
-
-@functools.cache
-def remembered(**recipe):
-    return Remembered(mini().base, mini(**recipe).recipe)
 
 
 def run(topic, *, loop=None, arms=None, correction="tis", seed=0, steps=6):

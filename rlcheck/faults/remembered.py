@@ -1,4 +1,4 @@
-"""The embedded stack that remembers its answers: most faults leave most of them as they are."""
+"""The default stack and loop that remember their answers: most faults leave most of them as they are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import numpy as np
 
 from rlcheck import models
 from rlcheck.engines import TransformersEngine
+from rlcheck.protocols import TrainingTrace
 from rlcheck.rollouts import Rollouts
+from rlcheck.tinyagent import MINI, TinyAgentLoop
 from rlcheck.trainers import TransformersTrainer
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -58,6 +60,29 @@ def stack(dtype: str, seed: int) -> tuple[Engine, Trainer]:
 @functools.cache
 def _models(dtype: str) -> tuple[Any, Any]:
     return models.load_pair(models.EMBEDDED, (dtype, dtype))
+
+
+class Loop(TinyAgentLoop):
+    """A loop that makes equal healthy runs once."""
+
+    @functools.lru_cache(maxsize=8)  # noqa: B019
+    def on_policy(self, steps: int, seed: int) -> TrainingTrace:
+        """The on-policy run."""
+        return super().on_policy(steps, seed)
+
+    @functools.lru_cache(maxsize=8)  # noqa: B019
+    def frozen(self, steps: int, seed: int) -> TrainingTrace:
+        """The run at learning rate 0."""
+        return super().frozen(steps, seed)
+
+    __hash__ = object.__hash__
+
+
+@functools.cache
+def loop(**recipe: Any) -> Loop:
+    """The default suite's loop, or a variation of its recipe."""
+    made = TinyAgentLoop.of_size(MINI, **{"episodes": 32, "recompute": True, **recipe})
+    return Loop(made.base, made.recipe)
 
 
 def _frozen(value: Any) -> Any:

@@ -150,10 +150,11 @@ def beside(fault: Fault) -> dict[str, Any]:
 
 
 def _remembering(fault: Fault, seed: int, dtype: str) -> dict[str, Any]:
-    """An engine and a trainer that are asked the same for every fault; not where weights change under them."""
-    if fault.fixture not in ("rlcheck_engine", "rlcheck_trainer") or "weight_sync" in fault.topics:
-        return {}
-    if fault.model != models.EMBEDDED:
+    """Healthy parts that are asked the same for every fault; not where weights change under them."""
+    if fault.fixture == "rlcheck_training":
+        return {"rlcheck_training": remembered.loop()}
+    on_model = fault.fixture in ("rlcheck_engine", "rlcheck_trainer") and "weight_sync" not in fault.topics
+    if not on_model or fault.model != models.EMBEDDED:
         return {}
     return dict(zip(("rlcheck_engine", "rlcheck_trainer"), remembered.stack(dtype, seed), strict=True))
 
