@@ -11,7 +11,7 @@ UNKNOWN = "unknown"
 LIKELY = 0.5
 """Confidence from which on a cause is named rather than suspected."""
 
-UNTESTED = 0.9
+UNTESTED = 0.8
 """What failing numbers alone suspect is never surer than this."""
 
 WORTH_SAYING = 0.05

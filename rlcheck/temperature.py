@@ -17,6 +17,8 @@ FLAT = 0.05
 
 ITERATIONS = 3
 CLOSE = 0.05
+WIDE = 50.0
+"""Half-widths of a log beyond this say nothing, and would overflow."""
 
 
 def fit(pair: Pair, trainer: Trainer, level: float) -> Estimate | None:
@@ -35,7 +37,7 @@ def fit(pair: Pair, trainer: Trainer, level: float) -> Estimate | None:
         if abs(step.value) < CLOSE:
             break
         log_ratio = _at(pair, trainer, log_fit) - pair.rollouts.engine_logprobs[pair.valid]
-    half_width = step.half_width
+    half_width = min(step.half_width, WIDE)
     return Estimate(
         float(np.exp(log_fit)),
         float(np.exp(log_fit - half_width)),

@@ -40,7 +40,9 @@ def deaf_and_unfaithful(case: Case) -> Iterator[Finding]:
     already = sorted(name for name in case.failed if name.startswith(SAMPLES))
     if case.asked and already and plain is not None and plain.healthy:
         evidence = f"at temperature 1, where both sides agree, samples are unlike what is reported too ({already[0]})"
-        yield Finding("unfaithful_logprob", 0.985, evidence)
+        hidden = shaping_defaults(case.fixture("rlcheck_engine"))
+        asks = f"; the generation_config asks for {_stated(hidden)}" if hidden else ""
+        yield Finding("hidden_sampling_defaults" if hidden else "unfaithful_logprob", 0.985, evidence + asks)
 
 
 @detector(*PAIR, lasting=True)
