@@ -174,7 +174,7 @@ def test_gspo_clips_two_sequences_in_five():
     assert beyond("rlcheck_policy_loss", losses.from_name("gspo", clip_low=3e-4, clip_high=4e-4)) == set()
 
 
-@pytest.mark.parametrize("name", ["ppo", "decoupled_ppo", "cispo", "gspo"])
+@pytest.mark.parametrize("name", ["ppo", "decoupled_ppo", "cispo", "gspo", "opsm"])
 def test_several_iterations_over_a_batch_by_declaration(name):
     assert beyond("rlcheck_policy_loss", losses.from_name(name), {"batch_reuse": 4, "max_staleness": 2}) == set()
 

@@ -60,18 +60,6 @@ def test_a_healthy_stack_passes(model, dtypes, seed):
     assert all(measured(trial, check, dtypes[0]) for check in ALL)
 
 
-def test_a_tied_head_follows_the_embedding_that_alone_is_sent():
-    engine, trainer = stack("embedded-tied")
-
-    def push():
-        weights = {name: weight for name, weight in trainer.weights().items() if name != "lm_head.weight"}
-        engine.model.load_state_dict(weights, strict=False)
-        engine.reset_prefix_cache()
-        engine.version += 1
-
-    assert not failures(trial_of(engine, trainer, push))
-
-
 def test_engine_and_trainer_on_one_module_need_no_copy():
     engine, _ = stack()
     trainer = TransformersTrainer(engine.model)
