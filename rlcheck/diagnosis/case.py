@@ -81,6 +81,18 @@ class Case:
     @property
     def probes(self) -> Probes | None:
         """The samples beside the trainer's log-probs, and what can be asked of both; None without them."""
+        return self._probes(self.asked)
+
+    @property
+    def plain(self) -> Probes | None:
+        """The same at the parameters that nothing changes, whatever was asked where a number failed."""
+        return self._probes({})
+
+    def _probes(self, asked: dict[str, float]) -> Probes | None:
         from rlcheck.diagnosis.probes import Probes
 
-        return self.once("probes", lambda: Probes.of(self.fixture, self.numerics, self.asked))
+        key = f"probes {asked}"
+        if key not in self.memory:
+            self.memory[key] = Probes.of(self.fixture, self.numerics, asked)
+        found: Probes | None = self.memory[key]
+        return found

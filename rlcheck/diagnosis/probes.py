@@ -24,6 +24,9 @@ FEW_ROWS = 8
 FEW_TOKENS = 128
 """At most so many rows and tokens are asked about again."""
 
+SHAPED = 4.0
+"""Standard errors between surprisal and entropy from which on single draws are unlike what is reported."""
+
 LARGE = 10.0
 """A token is off when its |d| is so many times the limit of the mean."""
 

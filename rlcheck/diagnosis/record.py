@@ -10,14 +10,13 @@ from rlcheck.contract.sampler import shaping_defaults
 from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.gates import in_words
 from rlcheck.diagnosis.placement import PAIR
+from rlcheck.diagnosis.probes import SHAPED
 from rlcheck.diagnosis.registry import detector
 from rlcheck.findings import Finding
 from rlcheck.rollouts import Rollouts
 
 FACT = 0.985
 """A fact beats a pattern."""
-SHAPED = 4.0
-"""Standard errors between surprisal and entropy from which on single draws are unlike what is reported."""
 
 
 @detector(*PAIR, lasting=True)

@@ -11,7 +11,7 @@ from rlcheck.contract.sampler import shaping_defaults
 from rlcheck.diagnosis.case import Case
 from rlcheck.diagnosis.gates import in_words
 from rlcheck.diagnosis.placement import PAIR
-from rlcheck.diagnosis.probes import Probes, nats
+from rlcheck.diagnosis.probes import SHAPED, Probes, nats
 from rlcheck.diagnosis.registry import detector
 from rlcheck.findings import Finding
 
@@ -36,10 +36,13 @@ def unlike_reported(case: Case) -> Iterator[Finding]:
 @detector("contract.rows_apart", "contract.temperature_ratio", "contract.mean_ratio")
 def deaf_and_unfaithful(case: Case) -> Iterator[Finding]:
     """What looks like an ignored temperature at another one was seen at temperature 1 already."""
-    plain: Probes | None = case.memory.get("probes {}")
+    plain = case.plain if case.asked else None
+    if plain is None or not plain.healthy:
+        return
     already = sorted(name for name in case.failed if name.startswith(SAMPLES))
-    if case.asked and already and plain is not None and plain.healthy:
-        evidence = f"at temperature 1, where both sides agree, samples are unlike what is reported too ({already[0]})"
+    if already or abs(plain.surprisal_z) > SHAPED:
+        shown = already[0] if already else f"surprisal against entropy: z = {plain.surprisal_z:.1f}"
+        evidence = f"at temperature 1, where both sides agree, samples are unlike what is reported too ({shown})"
         hidden = shaping_defaults(case.fixture("rlcheck_engine"))
         asks = f"; the generation_config asks for {_stated(hidden)}" if hidden else ""
         yield Finding("hidden_sampling_defaults" if hidden else "unfaithful_logprob", 0.985, evidence + asks)
