@@ -12,7 +12,7 @@ LIKELY = 0.5
 """Confidence from which on a cause is named rather than suspected."""
 
 UNTESTED = 0.8
-"""What failing numbers alone suspect is never surer than this."""
+"""What failing numbers alone suspect counts for so much of what a test would."""
 
 WORTH_SAYING = 0.05
 MOST = 5
@@ -42,7 +42,7 @@ def ranked(found: Iterable[Finding], suspected: Iterable[Finding]) -> list[Findi
         if finding.cause not in best or finding.confidence > best[finding.cause].confidence:
             best[finding.cause] = finding
     certain = max((finding.confidence for finding in best.values()), default=0.0)
-    for finding in (replace(one, confidence=min(one.confidence, UNTESTED)) for one in suspected):
+    for finding in (replace(one, confidence=one.confidence * UNTESTED) for one in suspected):
         tested = best.get(finding.cause)
         if tested is None:
             best[finding.cause] = replace(finding, confidence=finding.confidence * (1 - certain))
