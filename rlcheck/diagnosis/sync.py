@@ -13,6 +13,9 @@ from rlcheck.weight_sync import PUSHES, Stage, Trial, agreement, arrivals, by_co
 ALL = 0.9
 """Share of the tensors from which on it is the whole push that did not arrive."""
 
+APART = 3.0
+"""Times that one mean |d| must exceed another, so that places differ by more than chance."""
+
 
 @detector("weight_sync.", lasting=True)
 def tensors(case: Case) -> Iterator[Finding]:
@@ -94,7 +97,7 @@ def places(case: Case) -> Iterator[Finding]:
                 f"after '{name}' mean |d| is {nats(cached)} on prompts answered before the push, {nats(first)} at "
                 f"their first token, and {nats(fresh)} on new prompts"
             )
-            yield Finding("stale_prefix_cache", 0.97, evidence)
+            yield Finding("stale_prefix_cache", 0.97 if cached > APART * fresh else 0.6, evidence)
         yield from _growth(name, stage, limit)
 
 
@@ -103,12 +106,12 @@ def _growth(name: str, stage: Stage, limit: float) -> Iterator[Finding]:
     short, long = by_context(pair)
     near, far = mean_abs(pair, pair.first), mean_abs(pair, ~pair.first)
     shortest, longest = mean_abs(pair, short), mean_abs(pair, long)
-    if near <= limit < far or longest > max(limit, 3 * shortest):
+    if near <= limit < far or longest > max(limit, APART * shortest):
         evidence = (
             f"after '{name}' the first token of a response is {nats(near)} off and later ones {nats(far)}; in the "
             f"shortest contexts it is {nats(shortest)}, in the longest {nats(longest)}: cached values are off"
         )
-        yield Finding("kv_scale", 0.9 if near <= limit else 0.6, evidence)
+        yield Finding("kv_scale", 0.9 if near <= limit and far > APART * near else 0.6, evidence)
 
 
 @detector("batch_invariance.prefix_cache")
