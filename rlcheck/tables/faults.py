@@ -20,7 +20,8 @@ ABOUT = """\
 Each row is a fault of `rlcheck.faults`, planted in the healthy embedded stack with a magnitude drawn from each seed;
 its checks run until three have failed. `caught`: runs in which a check failed, of all runs; `named`: runs in which the
 cause planted was ranked first among all findings; `taken for`: the causes ranked first in the others; `by`: the
-checks that failed most. Faults that need no model are run once, whatever the dtype.
+checks that failed most. Faults that need no model are run once, whatever the dtype. One that is smaller than the
+rounding of bfloat16 is not caught there; the last lines say from which multiple of its limit on a number is enough.
 Made by `python -m rlcheck.tables faults`.
 
 """
