@@ -11,13 +11,13 @@ from rlcheck.measure import Recorder
 from rlcheck.report import messages
 from rlcheck.settings import Settings
 from rlcheck.thresholds import Thresholds
-from rlcheck.tinyagent import MINI, TinyAgentLoop
+from rlcheck.tinyagent import TinyAgentLoop
 from rlcheck.traces import LoopRuns
 
 
 def mini(**recipe):
     """The loop of the default suite, or a variation of it."""
-    return TinyAgentLoop.of_size(MINI, **{"episodes": 32, "recompute": True, **recipe})
+    return TinyAgentLoop.default(**recipe)
 
 
 def run(topic, *, loop=None, arms=None, correction="tis", seed=0, steps=6):

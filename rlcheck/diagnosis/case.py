@@ -70,9 +70,9 @@ class Case:
         [(name, value)] = stated
         return {name: int(value) if name == "top_k" else value}
 
-    def once(self, name: str, find: Callable[[], T]) -> T:
-        """What ``find`` returns, asked once a suite and set of parameters."""
-        key = f"{name} {self.asked}"
+    def once(self, name: str, find: Callable[[], T], asked: dict[str, float] | None = None) -> T:
+        """What ``find`` returns, asked once a suite and set of parameters: those given, or of what failed."""
+        key = f"{name} {self.asked if asked is None else asked}"
         if key not in self.memory:
             self.memory[key] = find()
         found: T = self.memory[key]
@@ -91,8 +91,4 @@ class Case:
     def _probes(self, asked: dict[str, float]) -> Probes | None:
         from rlcheck.diagnosis.probes import Probes
 
-        key = f"probes {asked}"
-        if key not in self.memory:
-            self.memory[key] = Probes.of(self.fixture, self.numerics, asked)
-        found: Probes | None = self.memory[key]
-        return found
+        return self.once("probes", lambda: Probes.of(self.fixture, self.numerics, asked), asked)

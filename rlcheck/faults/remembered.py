@@ -12,7 +12,7 @@ from rlcheck import models
 from rlcheck.engines import TransformersEngine
 from rlcheck.protocols import TrainingTrace
 from rlcheck.rollouts import Rollouts
-from rlcheck.tinyagent import MINI, TinyAgentLoop
+from rlcheck.tinyagent import TinyAgentLoop
 from rlcheck.trainers import TransformersTrainer
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -81,8 +81,7 @@ class Loop(TinyAgentLoop):
 @functools.cache
 def loop(**recipe: Any) -> Loop:
     """The default suite's loop, or a variation of its recipe."""
-    made = TinyAgentLoop.of_size(MINI, **{"episodes": 32, "recompute": True, **recipe})
-    return Loop(made.base, made.recipe)
+    return Loop.default(**recipe)
 
 
 def _frozen(value: Any) -> Any:

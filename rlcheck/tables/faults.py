@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -35,7 +34,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Print the table as Markdown, its progress on stderr; ``--write`` also writes it to a file."""
     options = _parser().parse_args(argv)
     torch.set_num_threads(options.threads)
-    gc.freeze()  # each run collects garbage thoroughly; what is loaded now is none
     seeds = range(options.first, options.first + options.seeds)
     trials = []
     for trial in sweep(choose(options.only), options.dtype, seeds, options.log):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -36,7 +35,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Print how many runs failed and what the healthy stack was taken for; exits with 1 if any did."""
     options = _parser().parse_args(argv)
     torch.set_num_threads(options.threads)
-    gc.freeze()  # each run collects garbage thoroughly; what is loaded now is none
     alarms: list[str] = []
     counts: Counter[tuple[str, str]] = Counter()
     for seed in range(options.first, options.first + options.runs):

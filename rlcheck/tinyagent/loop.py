@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -13,6 +13,8 @@ from rlcheck.tinyagent.imitation import base_policy
 from rlcheck.tinyagent.policy import MINI, Forward, Size
 from rlcheck.tinyagent.rollout import rollout
 from rlcheck.tinyagent.training import Recipe, train_frozen, train_offpolicy, train_rl
+
+Loop = TypeVar("Loop", bound="TinyAgentLoop")
 
 HELD_OUT, HELD_OUT_SEED = 400, 10_000
 
@@ -39,7 +41,12 @@ class TinyAgentLoop:
     recipe: Recipe
 
     @classmethod
-    def of_size(cls, size: Size = MINI, base_seed: int = 0, **recipe: Any) -> TinyAgentLoop:
+    def default(cls: type[Loop], **recipe: Any) -> Loop:
+        """Make the loop of the default suite; ``recipe`` varies it."""
+        return cls.of_size(MINI, **{"episodes": 32, "recompute": True, **recipe})
+
+    @classmethod
+    def of_size(cls: type[Loop], size: Size = MINI, base_seed: int = 0, **recipe: Any) -> Loop:
         """Make a loop from a cached base and the size's own learning rate; ``recipe`` overrides it."""
         how = {"learning_rate": size.learning_rate, "reveal": size.reveal, **recipe}
         return cls(base_policy(size, base_seed), Recipe(**how))
