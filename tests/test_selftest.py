@@ -35,6 +35,22 @@ def test_the_table_says_what_was_caught_and_taken_for(capsys, tmp_path, monkeypa
         staging.choose(["silent_evicton"])
 
 
+def test_the_table_says_from_which_factor_on_a_cause_is_named():
+    def trial(seed, named, excess):
+        failed = ("check",) if excess else ()
+        return staging.Trial(FAULTS["shift"], "bfloat16", seed, failed, named, 0.9, 1.0, "", excess)
+
+    right = [trial(seed, "shifted", 3.0) for seed in range(39)]
+    assert "-fold" not in table_of_faults.summary(right)
+    hidden, mistaken = trial(39, "", 0.0), trial(40, "numerics", 1.2)
+    assert "in 97.5% of the 40 in which a number exceeds its limit at least 1.2-fold." in table_of_faults.summary(
+        [*right, hidden, mistaken]
+    )
+    assert "in 100.0% of the 39 in which a number exceeds its limit at least 3-fold." in table_of_faults.summary(
+        [*right, mistaken, trial(41, "numerics", 1.2), trial(42, "numerics", 1.2)]
+    )
+
+
 def test_a_healthy_run_raises_no_alarm_though_a_check_is_provoked(monkeypatch):
     monkeypatch.setattr(healthy, "TOPICS", "mismatch or padding")
     shape = healthy.draw(0, ["float32"])

@@ -72,9 +72,9 @@ def summary(trials: Sequence[Trial]) -> str:
 
 def _from_factor(trials: Sequence[Trial]) -> str:
     """From how far beyond its limit on the largest number of a run names its cause as often as ``NAMED`` asks."""
-    if sum(trial.right for trial in trials) >= NAMED * len(trials):
+    if all(trial.right for trial in trials):
         return ""
-    for factor in sorted({trial.excess for trial in trials}):
+    for factor in sorted({trial.excess for trial in trials if trial.caught}):
         clear = [trial for trial in trials if trial.excess >= factor]
         if (share := sum(trial.right for trial in clear) / len(clear)) >= NAMED:
             return (
